@@ -225,5 +225,5 @@ def test_batches_are_pytrees_that_reach_the_mesh_unchanged():
     batch = dataclasses.replace(lay_out(many(3))[0], ref_log_probs_BT=np.ones((3, 8), np.float32))
     placed = to_mesh(batch, make_mesh(1, 1, 1, jax.devices()[:1]))
     assert isinstance(placed, TrainBatch)
-    assert placed.old_log_probs_BT is None
+    assert placed.packing is None
     jax.tree.map(np.testing.assert_array_equal, batch, placed)

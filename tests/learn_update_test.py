@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codea1.lab.sft.loss import SupervisedBatch, SupervisedLoss, abstract_supervised_batch
-from codea1.learn.batch import RowShape, TrainBatch, TrainSample, abstract_batch, micro_batches
+from codea1.learn.batch import OldLogProbs, RowShape, TrainBatch, TrainSample, abstract_batch, micro_batches
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
@@ -34,9 +34,9 @@ def policy():
     return policy
 
 
-def update_of(policy, shapes=(*CUT, *WHOLE), temperature: float = 0.9, old: bool = False) -> Update:
+def update_of(policy, shapes=(*CUT, *WHOLE), temperature: float = 0.9) -> Update:
     state = abstract_state(policy.params, OPTIMIZER, make_shardings(policy.shardings, OPTIMIZER))
-    batches = [abstract_batch(shape, policy.mesh, old=old, ref=True) for shape in shapes]
+    batches = [abstract_batch(shape, policy.mesh, ref=True) for shape in shapes]
     return Update(PolicyLoss(policy.graphdef, OBJECTIVE, 512, temperature), OPTIMIZER, state, batches)
 
 
@@ -224,14 +224,14 @@ def test_a_micro_batch_of_another_shape_or_other_columns_is_refused(policy, stat
         policy.update(state, lay_out(samples, (RowShape(2, LENGTH),)), 1e-3)
     (batch,) = lay_out(samples, WHOLE)
     with pytest.raises(TypeError):
-        policy.update(state, [dataclasses.replace(batch, old_log_probs_BT=batch.sampler_log_probs_BT)], 1e-3)
+        policy.update(state, [dataclasses.replace(batch, ref_log_probs_BT=None)], 1e-3)
 
 
 def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, state, samples):
     (batch,) = lay_out(samples, WHOLE)
     log_probs, _ = policy.score(policy.params, batch.tokens_BT, 0.9)
     log_probs = np.array(log_probs)
-    update = update_of(policy, WHOLE, old=True)
+    update = update_of(policy, WHOLE)
     scored = dataclasses.replace(batch, old_log_probs_BT=log_probs, ref_log_probs_BT=log_probs)
     state, metrics = take(update, state, [scored], 1e-3)
     np.testing.assert_allclose(metrics["ratio_max"], 1.0, atol=1e-5)
@@ -242,19 +242,24 @@ def test_on_policy_ratios_are_one_and_rewarded_tokens_become_likelier(policy, st
     assert np.corrcoef(gain, batch.advantages_BT[batch.response_mask_BT])[0, 1] > 0.5
 
 
-def test_old_log_probs_that_are_left_out_are_the_updates_own(policy, samples):
+def test_the_update_computes_old_log_probs_itself_where_the_batch_says_so(policy, samples):
     (batch,) = lay_out(samples, WHOLE)
     log_probs = np.array(policy.score(policy.params, batch.tokens_BT, 0.9)[0])
-    update = update_of(policy, WHOLE, old=True)
-    found = []
-    for old in (log_probs, np.full_like(log_probs, np.nan)):
+    update = update_of(policy, WHOLE)
+    steps = {}
+    for source, old in ((OldLogProbs.TRAINER, log_probs), (OldLogProbs.UPDATE, np.full_like(log_probs, np.nan))):
         state = init_state(policy.params, OPTIMIZER, policy.state_shardings)
-        scored = dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=log_probs)
-        found.append(take(update, state, [scored], 1e-3))
-    (given, metrics), (left_out, own_metrics) = found
-    assert own_metrics["ratio_max"] == 1.0
-    assert own_metrics == pytest.approx(metrics, abs=1e-5)
-    assert_close(left_out.params, given.params, atol=1e-5)
+        scored = dataclasses.replace(
+            batch,
+            old_log_probs_BT=old,
+            old_source_B1=np.full_like(batch.old_source_B1, source),
+            ref_log_probs_BT=log_probs,
+        )
+        steps[source] = take(update, state, [scored], 1e-3)
+    (given, metrics), (computed, metrics_computed) = steps[OldLogProbs.TRAINER], steps[OldLogProbs.UPDATE]
+    assert metrics_computed["ratio_max"] == 1.0
+    assert metrics_computed == pytest.approx(metrics, abs=1e-5)
+    assert_close(computed.params, given.params, atol=1e-5)
 
 
 def test_a_report_holds_the_log_probs_before_the_step(policy, state, samples):

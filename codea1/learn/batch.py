@@ -9,6 +9,7 @@ responses, each behind the last token of its prompt, which predicts it: so a pro
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import jax
@@ -44,6 +45,14 @@ class RowShape:
     length: int  # tokens
 
 
+class OldLogProbs(IntEnum):
+    """Where the log-probs in the denominator of the ratio come from."""
+
+    SAMPLER = 0  # the sampler's, as they were drawn
+    TRAINER = 1  # the trainer scored the samples again, with the policy of the start of the training step
+    UPDATE = 2  # the update computes them: of the first mini-batch, whose policy is still that one
+
+
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainBatch:
@@ -55,7 +64,8 @@ class TrainBatch:
     advantages_BT: Float32[Array, "B T"]
     rewards_BT: Float32[Array, "B T"]  # the sample's reward at its last token
     sampler_log_probs_BT: Float32[Array, "B T"]
-    old_log_probs_BT: Float32[Array, "B T"] | None = None  # None: the sampler's; NaN: what the update itself computes
+    old_log_probs_BT: Float32[Array, "B T"]  # from `old_source_B1`; anything where that is UPDATE
+    old_source_B1: Int32[Array, "B 1"]  # an `OldLogProbs`, the same in all rows
     ref_log_probs_BT: Float32[Array, "B T"] | None = None  # None where the objective has no KL term
     packing: Packing | None = None  # None: every row holds one sequence
 
@@ -135,13 +145,12 @@ def micro_batches(
     return [_train_batch(part, shape, pad_id, weight_of, share_prompts) for part, shape in cut]
 
 
-def abstract_batch(
-    shape: RowShape, mesh: Mesh, *, old: bool = False, ref: bool = False, share_prompts: bool = False
-) -> TrainBatch:
-    """Returns a micro-batch on the mesh as shapes; `old` and `ref` say whether it has the log-probs of these names."""
+def abstract_batch(shape: RowShape, mesh: Mesh, *, ref: bool = False, share_prompts: bool = False) -> TrainBatch:
+    """Returns a micro-batch on the mesh as shapes; `ref` says whether it has the log-probs of a reference policy."""
     ids, mask, numbers = (abstract_rows(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32))
-    others = (numbers if old else None, numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None)
-    return TrainBatch(ids, mask, numbers, numbers, numbers, numbers, *others)
+    source = abstract_rows(RowShape(shape.rows, 1), mesh, np.int32)
+    others = (numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None)
+    return TrainBatch(ids, mask, numbers, numbers, numbers, numbers, numbers, source, *others)
 
 
 def rows_of(tokens_BT: Int[Array, "B T"]) -> str:
@@ -169,7 +178,7 @@ def batch_sharding(mesh: Mesh) -> NamedSharding:
 
 
 def to_mesh(batch: Any, mesh: Mesh) -> Any:
-    """Places a pytree of arrays [B, T], held whole by every process, on the mesh; each device gets its rows alone."""
+    """Places arrays [B, T] and [B, 1], held whole by every process, on the mesh; each device gets its rows alone."""
     sharding = batch_sharding(mesh)
     return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), batch)
 
@@ -297,4 +306,15 @@ def _train_batch(
                 log_probs_BT[row, start:stop] = sample.log_probs
                 end = stop
     packing = Packing(positions_BT, prompts_BT, responses_BT) if share_prompts else None
-    return TrainBatch(tokens_BT, mask_BT, weights_BT, advantages_BT, rewards_BT, log_probs_BT, packing=packing)
+    source_B1 = np.full((shape.rows, 1), OldLogProbs.SAMPLER, np.int32)
+    return TrainBatch(
+        tokens_BT,
+        mask_BT,
+        weights_BT,
+        advantages_BT,
+        rewards_BT,
+        sampler_log_probs_BT=log_probs_BT,
+        old_log_probs_BT=log_probs_BT,
+        old_source_B1=source_B1,
+        packing=packing,
+    )

@@ -24,7 +24,7 @@ from flax import nnx
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Float32, Shaped
 
-from codea1.learn.batch import TrainBatch, batch_sharding, rows_of
+from codea1.learn.batch import OldLogProbs, TrainBatch, batch_sharding, rows_of
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
@@ -217,10 +217,9 @@ class PolicyLoss:
         log_probs_BT, entropy_BT = model_log_probs(
             self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk, batch.packing
         )
-        old_log_probs_BT = batch.sampler_log_probs_BT
-        if batch.old_log_probs_BT is not None:
-            own_BT = jax.lax.stop_gradient(log_probs_BT)
-            old_log_probs_BT = jnp.where(jnp.isnan(batch.old_log_probs_BT), own_BT, batch.old_log_probs_BT)
+        old_log_probs_BT = jnp.where(
+            batch.old_source_B1 == OldLogProbs.UPDATE, jax.lax.stop_gradient(log_probs_BT), batch.old_log_probs_BT
+        )
         loss_BT, diagnostics = objective_loss(
             inside(log_probs_BT),
             inside(entropy_BT),

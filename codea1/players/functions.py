@@ -148,9 +148,8 @@ class PlayerFunctions:
     @cached_property
     def abstract_batches(self) -> list[TrainBatch]:
         """A micro-batch of each shape, as the update takes it."""
-        old, ref = self._config.old_log_probs == "trainer", has_reference(self._config)
-        share = self._config.share_prompts
-        return [abstract_batch(shape, self.mesh, old=old, ref=ref, share_prompts=share) for shape in self.row_shapes]
+        ref, share = has_reference(self._config), self._config.share_prompts
+        return [abstract_batch(shape, self.mesh, ref=ref, share_prompts=share) for shape in self.row_shapes]
 
     @cached_property
     def score(self) -> dict[tuple[int, ...], Function]:

@@ -13,6 +13,7 @@ from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
 from codea1.learn.advantages import ADVANTAGES, GDPO, gdpo_advantages, overlong_penalty
 from codea1.learn.batch import (
+    OldLogProbs,
     TrainBatch,
     TrainSample,
     micro_batches,
@@ -207,8 +208,7 @@ class Player(Policy):
                 return metrics
         # Mini-batches are scored before the first changes the policy; the log-probs of that one its update computes.
         scored = [
-            [self._with_scores(to_mesh(batch, self._mesh), is_first=batches is batched[0]) for batch in batches]
-            for batches in batched
+            [self._with_scores(batch, is_first=batches is batched[0]) for batch in batches] for batches in batched
         ]
         jax.block_until_ready(scored)
         started = time.monotonic()
@@ -246,15 +246,17 @@ class Player(Policy):
         ], metrics
 
     def _with_scores(self, batch: TrainBatch, is_first: bool) -> TrainBatch:
-        """Returns the batch with the log-probs of the policy as it is and of the reference, where they are needed."""
-        old, reference = None, None
-        if self._config.old_log_probs == "trainer" and is_first:
-            old = to_mesh(np.full(batch.tokens_BT.shape, np.nan, np.float32), self._mesh)
-        elif self._config.old_log_probs == "trainer":
-            old = self._score(self.params, batch)
+        """Returns the batch on the mesh, with the log-probs of policy and reference that its update needs."""
+        source = OldLogProbs.SAMPLER
+        if self._config.old_log_probs == "trainer":
+            source = OldLogProbs.UPDATE if is_first else OldLogProbs.TRAINER
+        batch = dataclasses.replace(batch, old_source_B1=np.full_like(batch.old_source_B1, source))
+        batch = to_mesh(batch, self._mesh)
+        if source is OldLogProbs.TRAINER:
+            batch = dataclasses.replace(batch, old_log_probs_BT=self._score(self.params, batch))
         if has_reference(self._config):
-            reference = self._score(self._reference, batch)
-        return dataclasses.replace(batch, old_log_probs_BT=old, ref_log_probs_BT=reference)
+            batch = dataclasses.replace(batch, ref_log_probs_BT=self._score(self._reference, batch))
+        return batch
 
     def _score(self, params: Params, batch: TrainBatch) -> jax.Array:
         """Returns the log-probs of a micro-batch's tokens."""

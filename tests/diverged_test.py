@@ -17,7 +17,7 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
-from codea1.training import trainer
+from codea1.training import soundness, trainer
 from tests.train_test import scripted_answers, train
 
 __all__ = ["scripted_answers"]
@@ -63,7 +63,7 @@ def rows(workdir: Path) -> dict[int, dict]:
 def test_a_policy_that_explodes_ends_the_run_and_its_last_sound_step_stays(
     config, scripted_answers, tmp_path, capsys, monkeypatch
 ):
-    monkeypatch.setattr(trainer, "SKIPPED_STEPS", 4)
+    monkeypatch.setattr(soundness, "SKIPPED_STEPS", 4)
     config.code.learning_rate, config.code.warmup_steps = 1e30, 1  # the first step has learning rate 0
     what = r"the Code LLM skipped every optimizer step of steps 2, 3, 4, 5, because"
     says = what + r".*: look at .*metrics\.jsonl.* after step 4; the last sound step is 1\.$"

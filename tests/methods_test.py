@@ -191,7 +191,7 @@ def test_four_steps_are_two_and_two_more_asked_for_afterwards(micro_config, scri
         train(micro_config, tmp_path / "longer", stop_after=3)  # when a step was saved since, which lists what is there
     longer, whole = (train(micro_config, tmp_path / name) for name in ("longer", "whole"))
     assert_same_run(tmp_path / "whole", tmp_path / "longer", whole, longer)
-    assert whole._best == longer._best
+    assert whole._validation.best == longer._validation.best
     assert not np.array_equal(*(jax.tree.leaves(weights(each, "test"))[0] for each in (first, longer)))
     folder = RunFolder.existing(str(tmp_path / "longer"))
     assert (folder.evaluations / "test_step_000002.json").read_text() == early

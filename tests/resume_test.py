@@ -111,7 +111,7 @@ def test_a_run_stopped_in_every_step_and_in_every_validation(micro_config, scrip
     micro_config.checkpoint.every = 100  # but for the best and the last, a step is saved where the run was stopped
     whole = _Life(micro_config, tmp_path / "whole", never).trainer
     scores = {row["step"]: row.get("validation/score", -1) for row in read_metrics(whole._folder.metrics)}
-    assert max(scores, key=scores.__getitem__) == 0 < whole._best.step  # the start, which is not saved, is never it
+    assert max(scores, key=scores.__getitem__) == 0 < whole._validation.best.step  # never the start, which is not saved
     for end, how, saved in LIVES:
         with pytest.raises(how):
             _Life(micro_config, tmp_path / "cut", end)
@@ -119,7 +119,7 @@ def test_a_run_stopped_in_every_step_and_in_every_validation(micro_config, scrip
     resumed = _Life(micro_config, tmp_path / "cut", never).trainer
     assert_same_run(tmp_path / "whole", tmp_path / "cut", whole, resumed)
     assert_something_happened(whole, tmp_path / "whole")
-    assert best(tmp_path / "cut") == best(tmp_path / "whole") == whole._best.step
+    assert best(tmp_path / "cut") == best(tmp_path / "whole") == whole._validation.best.step
 
 
 def test_rounds_are_played_until_enough_questions_teach(micro_config, scripted_answers, tmp_path):

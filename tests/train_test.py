@@ -37,7 +37,8 @@ from codea1.storage.checksums import write_manifest
 from codea1.training import setup
 from codea1.training.setup import assemble
 from codea1.training.step import Step
-from codea1.training.trainer import Best, Trainer
+from codea1.training.trainer import Trainer
+from codea1.training.validation import Best, Validation
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED
 
@@ -300,25 +301,20 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
 @pytest.mark.parametrize(
     ("passed", "valid", "lost"), [([0.5, nan], [1.0, nan], 1), ([0.5, 1.0], [nan, nan], 1), ([0.5, 1.0], [1.0, nan], 0)]
 )
-def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, capsys):
+def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, monkeypatch):
     """The second question has no mutant, and the third a checker, which may fail on what a test expects."""
     passed, valid = [*passed, 0.75], [*valid, nan]
     measured = {"code_pass_at_1": passed, "test_validity": valid, "test_mul": [[value, value] for value in valid]}
     kinds = ((("def f(): ...",), ""), ((), ""), (("def f(): ...",), "def accepts(*_): ..."))
-    run = SimpleNamespace(
-        _record=SimpleNamespace(progress=SimpleNamespace(note=str, print=print)),
-        _config=SimpleNamespace(validation=SimpleNamespace(samples=1)),
-        _parts=SimpleNamespace(
-            questions=lambda _: [SimpleNamespace(mutants=mutants, checker=checker) for mutants, checker in kinds]
-        ),
-        _measure=lambda *_: measured,
-        _best=Best(2, 0.25),
-    )
-    row = Trainer._validate(run, 4)
-    assert run._best == (Best(2, 0.25) if lost else Best(4, 1.75))
+    questions = [SimpleNamespace(mutants=mutants, checker=checker) for mutants, checker in kinds]
+    config = SimpleNamespace(validation=SimpleNamespace(samples=1))
+    validation = Validation(config, SimpleNamespace(questions=lambda _: questions), grader=None, hosts=None)
+    validation.best = Best(2, 0.25)
+    monkeypatch.setattr(validation, "_measure", lambda *_: measured)
+    row, note = validation.validate(4)
+    assert validation.best == (Best(2, 0.25) if lost else Best(4, 1.75))
     assert row.get("validation/score") == (None if lost else 1.75)
-    told = "step 4 has no validation score: the sandbox failed on 1 of 3 questions\n"
-    assert capsys.readouterr().out == told * lost
+    assert note == "step 4 has no validation score: the sandbox failed on 1 of 3 questions" * lost
 
 
 def test_a_book_whose_ground_truths_have_changed_is_asked_again(config, scripted_answers, whole, copy_of_cut, capsys):

@@ -2,10 +2,9 @@
 
 import contextlib
 import dataclasses
-import math
 import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,12 +12,9 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.held_out import HeldOut, evaluate
-from codea1.evaluation.result_files import PerQuestion, read_evaluation, summary
-from codea1.evaluation.statistics import bootstrap_interval
+from codea1.evaluation.result_files import read_evaluation
 from codea1.game.opponents import Opponents
-from codea1.game.question import Question
-from codea1.learn.update import SKIPPED_STEPS, float32_norm
+from codea1.learn.update import float32_norm
 from codea1.players.base import base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
@@ -40,19 +36,11 @@ from codea1.training.profile import ProfilerWindow, memory_metrics
 from codea1.training.record import Record, ShowReport
 from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components, mistake_book
+from codea1.training.soundness import Breakdown, Diverged, Soundness, not_finite_after, title
 from codea1.training.step import PastPlayer, Step
+from codea1.training.validation import Best, Validation
 
 Metrics = dict[str, float]
-
-_LOOK = "look at its learning_rate, grad_norm, update_norm, param_norm and loss"
-
-
-@dataclasses.dataclass
-class Best:
-    """The step that did best on the validation questions, the earliest of equals."""
-
-    step: int = -1
-    score: float = float("-inf")
 
 
 @dataclasses.dataclass
@@ -62,15 +50,7 @@ class Position:
     step: int = -1  # the last whole one: the players and the book are as it left them
     batches: int = 0  # of questions, asked until then
     row: Metrics | None = None  # the step's metrics, until they are complete and written
-    # By learner: the steps in a row until now that skipped all of its optimizer steps.
-    skipped: dict[str, list[int]] = dataclasses.field(default_factory=dict)
-    # By policy: those whose samples were of another policy than the one that learned from them.
-    astray: dict[str, list[int]] = dataclasses.field(default_factory=dict)
-    sound: int = -1  # the last saved step that was in no such row
-
-
-class Diverged(AgreedBadInput):
-    """A policy or critic whose learning broke down: what the players are now is not saved."""
+    soundness: Soundness = dataclasses.field(default_factory=Soundness)
 
 
 class Trainer:
@@ -97,11 +77,11 @@ class Trainer:
         self.learners = parts.learners
         self._sandbox = sandbox
         self._grader = Grader(sandbox)
+        self._validation = Validation(config, parts, self._grader, hosts)
         self._folder = folder
         self._hosts = hosts
         self._allow_previous_step = allow_previous_step
         self._book = mistake_book(config, hosts)  # this host's shards of it
-        self._best = Best()
         self._position = Position()
         self._cursor: dict[str, Checksum] = {}  # of the record, when the step that the run resumes from was saved
         self._step: Step | None = None  # that is under way
@@ -206,12 +186,9 @@ class Trainer:
                         transcripts = {role: player.tokenizer.transcript for role, player in parts.players.items()}
                         with doing("storage"):
                             self._record.write_samples(number, rows(step.round, transcripts))
-                was, bound = self._position, self._config.max_sampler_kl
-                gaps = {each.name: step.metrics.get(f"{each.name}/sampler_kl") for each in self.learners}
-                is_astray = {who: bound > 0 and not gap <= bound for who, gap in gaps.items() if gap is not None}
-                skipped = _extended(was.skipped, step.skips_all, number)
-                astray = _extended(was.astray, is_astray, number)
-                self._position = Position(number, step.batches, self._row(step), skipped, astray, was.sound)
+                gaps = {player.name: step.metrics.get(f"{player.name}/sampler_kl") for player in self.learners}
+                soundness = self._position.soundness.after(number, step.skips_all, gaps, self._config.max_sampler_kl)
+                self._position = Position(number, step.batches, self._row(step), soundness)
                 self._step = None
             self._finish_step()
 
@@ -237,7 +214,7 @@ class Trainer:
             self._checkpoints.wait()
         self._stop.can_exit_now = True
         self._evaluate_once("after", step=self._config.steps)
-        best = self._best.step if self._best.step > 0 else "none has a score"
+        best = self._validation.best.step if self._validation.best.step > 0 else "none has a score"
         self._record.progress.print(f"best step on the validation questions: {best}")
 
     def report(self, show_report: ShowReport) -> None:
@@ -288,14 +265,14 @@ class Trainer:
         """Validates, writes and saves the last whole step: all that its players suffice for, also after a resume."""
         step, row = self._position.step, self._position.row
         assert row is not None
-        ended = self._no_longer_learns()
-        if not ended and (step == self._config.steps or step % self._config.validation.every == 0):
+        breakdown = self._position.soundness.breakdown(self._config.max_sampler_kl)
+        if not breakdown and (step == self._config.steps or step % self._config.validation.every == 0):
             row = row | self._validate(step)
         with doing("storage"):
             self._record.write_metrics(step, row)
             self._position.row = None
-            if ended:
-                raise self._diverged(*ended)
+            if breakdown:
+                raise self._diverged(breakdown)
             self._save_if_due(step, row)
         while self._checkpoints.notes:
             self._record.progress.print(self._checkpoints.notes.pop(0))
@@ -303,35 +280,20 @@ class Trainer:
 
     def _validate(self, step: int) -> Metrics:
         self._record.progress.note("validating")
-        measured = self._measure("validation", self._config.validation.samples)
-        means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
-        questions = self._parts.questions("validation")
-        if lost := _lost(questions, measured):
-            on = f"{lost} of {len(questions)} questions"
-            self._record.progress.print(f"step {step} has no validation score: the sandbox failed on {on}")
-            return means
-        means["validation/score"] = means["validation/code_pass_at_1"] + means.get("validation/test_mul", 0.0)
-        if step and means["validation/score"] > self._best.score:  # before the first there is nothing to save
-            self._best = Best(step, means["validation/score"])
+        means, note = self._validation.validate(step)
+        if note:
+            self._record.progress.print(note)
         return means
 
     def _evaluate_once(self, name: str, step: int) -> None:
         if self._hosts.of_main(lambda: read_evaluation(self._folder, name) is not None):
             return
         self._record.progress.note(f"evaluating {name} training, on the test split")
-        measured = self._measure("test", self._config.validation.test_samples)
-        question_ids = [question.id for question in self._parts.test]
-        self._record.write_evaluation(name, summary(measured, step, "test", question_ids))
-
-    def _measure(self, split: str, samples: int) -> PerQuestion:
-        parts = self._parts
-        asked = HeldOut.of_config(self._config, parts.rules, split, parts.questions(split), samples)
-        with doing("rollout"):
-            return evaluate(asked, parts.players, self._grader, self._hosts)
+        self._record.write_evaluation(name, self._validation.evaluate(step))
 
     def _save_if_due(self, step: int, row: Metrics) -> None:
         # The best step must be there to be kept, whenever validation finds it.
-        due = step % self._config.checkpoint.every == 0 or step in (self._config.steps, self._best.step)
+        due = step % self._config.checkpoint.every == 0 or step in (self._config.steps, self._validation.best.step)
         score = row.get("validation/score")
         if due and self._saved < step:
             self._save(score)
@@ -352,47 +314,31 @@ class Trainer:
         arrays = {name: state for player in self._policies.values() for name, state in player.states.items()}
         if names := _not_finite(arrays):
             self._checkpoints.settle()
-            what = f"{' and '.join(map(_title, names))} is not finite after step {self._position.step}"
-            raise self._diverged(what, _LOOK)
+            raise self._diverged(not_finite_after(self._position.step, names))
         row = self._position.row
-        if not any((*self._position.skipped.values(), *self._position.astray.values())):
-            self._position.sound = self._position.step
+        soundness = self._position.soundness
+        if soundness.learns_well:
+            soundness.sound = self._position.step
         state = {
-            "best": dataclasses.asdict(self._best),
+            "best": dataclasses.asdict(self._validation.best),
             "batches": self._position.batches,
             "opponents": self._opponents.state(),
             "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
             "record": self._record.cursor(),
-            "skipped": self._position.skipped,
-            "astray": self._position.astray,
-            "sound": self._position.sound,
+            **dataclasses.asdict(soundness),
             "bases": self._bases,
             "questions": self._questions,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
         self._saved = self._position.step
-        self._checkpoints.sound = self._position.sound
+        self._checkpoints.sound = soundness.sound
 
-    def _no_longer_learns(self) -> tuple[str, str] | None:
-        """Returns what happened to a learner in too many steps in a row, and where to look; None where nothing did."""
-
-        def told(rows: Mapping[str, list[int]], what: str) -> str:
-            long = {name: at for name, at in rows.items() if len(at) >= SKIPPED_STEPS}
-            return " and ".join(f"{_title(name)} {what} {', '.join(map(str, at))}" for name, at in long.items())
-
-        if what := told(self._position.skipped, "skipped every optimizer step of steps"):
-            return f"{what}, because gradients or new parameters were not finite", _LOOK
-        if what := told(self._position.astray, "learned from samples of another policy in steps"):
-            bound = f"sampler_kl was above config.max_sampler_kl, {self._config.max_sampler_kl:g} nats per token"
-            return f"{what}, because {bound}", "look at its sampler_log_prob_difference_max"
-        return None
-
-    def _diverged(self, what: str, look: str) -> Diverged:
-        """Returns what ends the run on all hosts, where `what` happened to a learner."""
-        sound, saved = self._position.sound, self._saved
+    def _diverged(self, breakdown: Breakdown) -> Diverged:
+        """Returns what ends the run on all hosts, where a learner broke down."""
+        sound, saved = self._position.soundness.sound, self._saved
         sentence = (
-            f"{what}: {look} in {self._folder.metrics}. The same command goes on "
+            f"{breakdown.what}: {breakdown.look} in {self._folder.metrics}. The same command goes on "
             + (f"after step {saved}; " if saved > 0 else "from the start; ")
             + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved.")
         )
@@ -415,7 +361,7 @@ class Trainer:
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)
         if names := _not_finite(arrays):
-            where, which = self._folder.checkpoints / str(step), " and ".join(map(_title, names))
+            where, which = self._folder.checkpoints / str(step), " and ".join(map(title, names))
             sentence = f"{which} in {where} is not finite: move that folder away to go on from the step before."
             raise AgreedBadInput(sentence if self._hosts.is_main else "")
         for player in self._policies.values():
@@ -425,17 +371,16 @@ class Trainer:
             pages, notes = revalidate(pages, self._parts.train, self._grader)
         self._book.load(pages)
         self._notes += [note for own in self._hosts.exchange(notes) for note in own]
-        if state["best"]["step"] > 0:  # in earlier versions it may be the start
-            self._best = Best(**state["best"])
+        if state["best"]["step"] > 0:
+            self._validation.best = Best(**state["best"])
         self._opponents.load(state["opponents"])
-        # Older checkpoints lack the last three, and the questions.
-        skipped, astray, sound = state.get("skipped", {}), state.get("astray", {}), state.get("sound", step)
-        self._position = Position(step, state["batches"], state["row"], skipped, astray, sound)
+        soundness = Soundness(state["skipped"], state["astray"], state["sound"])
+        self._position = Position(step, state["batches"], state["row"], soundness)
         for name, now in self._questions.items():
-            if state.get("questions", self._questions)[name] != now:
+            if state["questions"][name] != now:
                 where = self._config.data[name].source
                 self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
-        self._saved, self._checkpoints.sound = step, sound
+        self._saved, self._checkpoints.sound = step, soundness.sound
         self._cursor = recorded(state)
 
     def _compile(self, name: str, what: str, warm_up: Callable[[], list[CompileTime]]) -> None:
@@ -459,25 +404,6 @@ class Trainer:
         lines += [f"without tests: {question.id}" for question in parts.untested]
         for line in lines:
             self._record.progress.print(line)
-
-
-def _extended(rows: Mapping[str, list[int]], now: Mapping[str, bool], step: int) -> dict[str, list[int]]:
-    """Returns the steps in a row by name, with this one where it is like them, and begun anew where it is not."""
-    return {**rows, **{who: [*rows.get(who, ()), step] * is_like for who, is_like in now.items()}}
-
-
-def _lost(questions: Sequence[Question], measured: PerQuestion) -> int:
-    """Returns on how many questions the sandbox failed: a mean without them does not compare with other steps'."""
-    # NaN also where there is no mutant to show, or a checker fails on what a test expects.
-    validity = measured.get("test_validity", [0.0] * len(questions))
-    tested = [bool(question.mutants) and not question.checker for question in questions]
-    each = zip(measured["code_pass_at_1"], validity, tested, strict=True)
-    return sum(math.isnan(passed) or (is_tested and math.isnan(valid)) for passed, valid, is_tested in each)
-
-
-def _title(learner: str) -> str:
-    player, _, critic = learner.partition("_")
-    return ("the critic of " if critic else "") + {"code": "the Code LLM", "test": "the Test LLM"}[player]
 
 
 def _not_finite(states: Mapping[str, Any]) -> list[str]:

@@ -19,8 +19,7 @@ from codea1.runtime import command, output
 from codea1.runtime.errors import BadInput
 from codea1.training.guards import guarded, run_inputs
 
-if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are reported before
-    from codea1.lab.dry_run import DryRun
+if TYPE_CHECKING:  # it imports JAX, which takes seconds; wrong flags are reported before
     from codea1.training.trainer import Trainer
 
 WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs://; made where it is missing")
@@ -56,7 +55,7 @@ def main() -> None:
             run.report(show_report)
 
 
-def train(run: "Trainer | DryRun") -> None:
+def train(run: "Trainer") -> None:
     """Runs Algorithm 1: each numbered line is a method of `codea1.training.step.Step`."""
     run.prepare()
     for number in run.steps():

@@ -17,7 +17,7 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
-from codea1.training import soundness, trainer
+from codea1.training import run, soundness
 from tests.train_test import scripted_answers, train
 
 __all__ = ["scripted_answers"]
@@ -103,7 +103,7 @@ def test_a_checkpoint_that_is_not_finite_is_not_taken_up(config, scripted_answer
     """An earlier version made such checkpoints."""
     config.steps = 1
     with monkeypatch.context() as patch:
-        patch.setattr(trainer, "_not_finite", lambda _: [])
+        patch.setattr(run, "_not_finite", lambda _: [])
         spoil(1, np.nan)
         train(config, tmp_path)
     with pytest.raises(BadInput, match=r"the Code LLM in .*checkpoints/1 is not finite: move that folder away"):

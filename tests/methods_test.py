@@ -22,8 +22,8 @@ from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
 from codea1.training import setup
+from codea1.training.run import Run
 from codea1.training.setup import assemble
-from codea1.training.trainer import Trainer
 from configs import code_a1, colab, gpu, laptop, tiny
 from tests.host_processes import run
 from tests.train_test import assert_same_run, cut_back, promised, rows, scripted_answers, train
@@ -40,11 +40,11 @@ def two_steps(config: ConfigDict) -> None:
     config.code.max_response_length = config.test.max_response_length = 24
 
 
-def weights(trainer: Trainer, name: str):
+def weights(trainer: Run, name: str):
     return jax.tree.map(np.asarray, trainer._policies[name].params)
 
 
-def has_moved(config: ConfigDict, trainer: Trainer, name: str) -> bool:
+def has_moved(config: ConfigDict, trainer: Run, name: str) -> bool:
     start = assemble(config).policies[name].params
     same = jax.tree.map(lambda a, b: np.array_equal(a, b), weights(trainer, name), start)
     assert len(set(jax.tree.leaves(same))) > 0
@@ -66,19 +66,19 @@ def shows_no_solution(config: ConfigDict, workdir: Path) -> None:
     assert not [prompt for _, prompt in prompts if any(program in prompt for program in programs)]
 
 
-def check_black_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_black_box(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     shows_no_solution(config, workdir)
     assert {"code", "test"} == trainer._policies.keys()
     # As in Code-A1, each suite is judged on the solution that it was asked for.
     assert {(row["solution"], row["suite"]) for row in of_role(workdir, "test")} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
-def check_self_play(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_self_play(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     shows_no_solution(config, workdir)
     check_one_policy(config, workdir, trainer)
 
 
-def check_white_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_white_box(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     programs = {(row["step"], row["question_id"], row["solution"]): row["program"] for row in of_role(workdir, "code")}
     for row in of_role(workdir, "test"):
         assert programs[row["step"], row["question_id"], row["solution"]] in row["prompt"]
@@ -87,7 +87,7 @@ def check_white_box(config: ConfigDict, workdir: Path, trainer: Trainer) -> None
         assert {"test/trivial_rate", "test/own_kill_rate", "test/hidden_kill_rate"} <= row.keys()
 
 
-def check_one_policy(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_one_policy(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     assert trainer._parts.players["code"] is trainer._parts.players["test"]
     states = {name for player in trainer._policies.values() for name in player.states}
     assert states == {"code"}
@@ -102,7 +102,7 @@ def check_one_policy(config: ConfigDict, workdir: Path, trainer: Trainer) -> Non
     assert len(set(draws)) > 1
 
 
-def check_frozen(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_frozen(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     frozen, other = config.frozen, {"code": "test", "test": "code"}[config.frozen]
     assert (has_moved(config, trainer, frozen), has_moved(config, trainer, other)) == (False, True)
     assert {name for player in trainer._policies.values() for name in player.states} == {other}
@@ -112,7 +112,7 @@ def check_frozen(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     assert f"{frozen}/reward" in last
 
 
-def check_simple(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_simple(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     # Two asserts count: 0.6 for the share that is right, 0.4 where one fails the program.
     paid = {row["reward"] for row in of_role(workdir, "test")}
     assert paid <= {0.0, 0.3, 0.6, 0.7, 1.0}
@@ -128,7 +128,7 @@ def check_simple(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
         np.testing.assert_allclose([row["advantage"] for row in found], expected, 1e-6)
 
 
-def check_cure(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_cure(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     # Golden tests pay the Code LLM and nothing is replayed; suites of two tests are paid on the question's solutions.
     assert trainer._book.size == 0
     for row in of_role(workdir, "code"):
@@ -139,7 +139,7 @@ def check_cure(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
     assert len({row["reward"] for row in of_role(workdir, "test")}) > 1
 
 
-def check_placebo(config: ConfigDict, workdir: Path, trainer: Trainer) -> None:
+def check_placebo(config: ConfigDict, workdir: Path, trainer: Run) -> None:
     config.noise.permuted_rewards = False
     train(config, workdir.parent / "plain")
     first = [[row for row in rows(folder) if row["step"] == 1] for folder in (workdir, workdir.parent / "plain")]

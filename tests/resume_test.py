@@ -14,8 +14,8 @@ from codea1.runtime.hosts import Hosts
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.train import train
+from codea1.training.run import Run
 from codea1.training.setup import assemble
-from codea1.training.trainer import Trainer
 from tests.train_test import (
     assert_same_run,
     assert_something_happened,
@@ -36,7 +36,7 @@ class _Life(StopRequest):
     """One life of a run: at its safe points `end` is asked what becomes of it."""
 
     def __init__(
-        self, config: ConfigDict, workdir: Path, end: Callable[[Trainer, "_Life"], None], ask_in_batch: int = 0
+        self, config: ConfigDict, workdir: Path, end: Callable[[Run, "_Life"], None], ask_in_batch: int = 0
     ) -> None:
         super().__init__()
         self.batches = 0  # of questions, asked in this life
@@ -52,7 +52,7 @@ class _Life(StopRequest):
         parts.feed.batch = batch
         folder = RunFolder.open(str(workdir), config.to_dict())
         with SandboxPool.of_config(config) as sandbox, without_figure():
-            self.trainer = Trainer(config, parts, sandbox, folder, Hosts(), self)
+            self.trainer = Run(config, parts, sandbox, folder, Hosts(), self)
             self._end = end
             with self.trainer:
                 train(self.trainer)
@@ -63,30 +63,30 @@ class _Life(StopRequest):
         super().safe_point(hosts)
 
 
-def never(trainer: Trainer, life: _Life) -> None:
+def never(trainer: Run, life: _Life) -> None:
     pass
 
 
-def in_step(step: int) -> Callable[[Trainer, _Life], None]:
+def in_step(step: int) -> Callable[[Run, _Life], None]:
     """Asks to stop while the step is sampled."""
 
-    def end(trainer: Trainer, life: _Life) -> None:
+    def end(trainer: Run, life: _Life) -> None:
         if max(trainer._position.step, 0) == step - 1 and trainer._position.row is None and life.batches:
             life.ask()
 
     return end
 
 
-def while_validating(step: int) -> Callable[[Trainer, _Life], None]:
-    def end(trainer: Trainer, life: _Life) -> None:
+def while_validating(step: int) -> Callable[[Run, _Life], None]:
+    def end(trainer: Run, life: _Life) -> None:
         if trainer._position.step == step and trainer._position.row is not None:
             life.ask()
 
     return end
 
 
-def crash_in_step(step: int) -> Callable[[Trainer, _Life], None]:
-    def end(trainer: Trainer, life: _Life) -> None:
+def crash_in_step(step: int) -> Callable[[Run, _Life], None]:
+    def end(trainer: Run, life: _Life) -> None:
         if max(trainer._position.step, 0) == step - 1 and life.batches:
             raise _Crash
 

@@ -35,9 +35,9 @@ from codea1.sandbox.host.grading import Grader, Grading
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.checksums import write_manifest
 from codea1.training import setup
+from codea1.training.run import Run
 from codea1.training.setup import assemble
 from codea1.training.step import Step
-from codea1.training.trainer import Trainer
 from codea1.training.validation import Best, Validation
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED
@@ -47,7 +47,7 @@ class Played(NamedTuple):
     """A run that has ended."""
 
     folder: Path
-    trainer: Trainer
+    trainer: Run
 
 
 @contextmanager
@@ -73,12 +73,12 @@ def without_figure() -> Iterator[None]:
         yield
 
 
-def train(config: ConfigDict, workdir: Path | str, stop_after: int | None = None) -> Trainer:
+def train(config: ConfigDict, workdir: Path | str, stop_after: int | None = None) -> Run:
     """Runs to the end, or raises KeyboardInterrupt before the batch of questions after `stop_after`."""
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
     with SandboxPool.of_config(config) as sandbox, without_figure():
-        trainer = Trainer(config, parts, sandbox, folder, Hosts())
+        trainer = Run(config, parts, sandbox, folder, Hosts())
         if stop_after is not None:
             batch = parts.feed.batch
 
@@ -118,7 +118,7 @@ def rows(workdir: Path) -> list[dict]:
     return [row for step in samples.steps() for row in samples.read(step)]
 
 
-def assert_something_happened(trainer: Trainer, workdir: Path) -> None:
+def assert_something_happened(trainer: Run, workdir: Path) -> None:
     written = rows(workdir)
     assert trainer._book.size > 0
     assert any(row["history"] for row in written if row["player"] == "code")
@@ -127,7 +127,7 @@ def assert_something_happened(trainer: Trainer, workdir: Path) -> None:
     assert {"pass", "fail"} <= {item["verdict"] for row in written for item in row.get("asserts", [])}
 
 
-def assert_same_run(first: Path, second: Path, one: Trainer, other: Trainer) -> None:
+def assert_same_run(first: Path, second: Path, one: Run, other: Run) -> None:
     assert promised(first) == promised(second)
     assert rows(first) == rows(second)
     assert content(one._book.pages()) == content(other._book.pages())
@@ -279,14 +279,14 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
         return method
 
     with monkeypatch.context() as patch:
-        step = Trainer.step
+        step = Run.step
 
-        def fails_from_the_fifth_on(self: Trainer, number: int) -> AbstractContextManager[Step]:
+        def fails_from_the_fifth_on(self: Run, number: int) -> AbstractContextManager[Step]:
             for name in LOSING[lost] * (number == 5):
                 patch.setattr(Grader, name, lose(name))
             return step(self, number)
 
-        patch.setattr(Trainer, "step", fails_from_the_fifth_on)
+        patch.setattr(Run, "step", fails_from_the_fifth_on)
         with pytest.raises(
             BadInput, match=r"failed for a reason that is not theirs: (gone|the sandbox failed);"
         ) as told:

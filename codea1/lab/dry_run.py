@@ -17,18 +17,17 @@ from codea1.game.methods import METHODS
 from codea1.lab.report.tables import TextTable
 from codea1.learn.batch import RowShape
 from codea1.players.memory import GIB, device_memory
+from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.runtime.phases import doing
-from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.self_test import misjudged
 from codea1.training.profile import memory_metrics
-from codea1.training.setup import Components, mistake_book
+from codea1.training.setup import Components
 from codea1.training.step import Step
+from codea1.training.trainer import Metrics, Trainer
 
-Metrics = dict[str, float]
-
+_COUNTED = ("gradings", "timeouts", "infra")  # of the sandbox
 _SHOWN = (  # rows of the table; a player without the metric has an empty cell
     "reward",
     "train_sequences",
@@ -50,17 +49,12 @@ _SHOWN = (  # rows of the table; a player without the metric has an empty cell
 )
 
 
-class DryRun:
-    """Runs the loop of `codea1.train` with one step and no folder; host 0 prints."""
+class DryRun(Trainer):
+    """Plays one step, shows how it went on host 0, and keeps nothing."""
 
     def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
-        self._config = config
-        self._parts = parts
-        self._players = parts.players
-        self._policies = parts.policies
-        self.learners = parts.learners
-        self._sandbox = sandbox
-        self._hosts = hosts
+        super().__init__(config, parts, sandbox, hosts)
+        self._compiled: list[tuple[str, CompileTime]] = []  # by the name of the player
         width = None if sys.stdout.isatty() else 120
         self._console = Console(quiet=not hosts.is_main, highlight=False, width=width)
 
@@ -69,73 +63,60 @@ class DryRun:
         kinds = ", ".join(sorted({device.device_kind for device in jax.devices()}))
         mesh = next(iter(self._policies.values())).functions.mesh
         axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
-        self._console.print(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
-        self._show_batches()
+        self._note(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
+        row_shapes = {name: player.functions.row_shapes for name, player in self._policies.items()}
+        self._console.print(batch_table(self._config, len(self._parts.train), row_shapes))
+        self._note(self._parts.counted)
         with self._hosts.agreed():
-            wrong = misjudged(self._sandbox)
-            if wrong:
+            if wrong := misjudged(self._sandbox):
                 raise BadInput(f"the sandbox judges programs wrongly: {'; '.join(wrong)}.")
-        self._console.print(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
+        self._note(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
         self._compile()
+        rows = [(f"{name}: {function.name}", f"{function.seconds:.1f}") for name, function in self._compiled]
+        rows.append(("all", f"{sum(function.seconds for _, function in self._compiled):.1f}"))
+        shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
+        self._console.print(TextTable(("function", "seconds"), rows).terminal("Compiled functions", shared))
 
     def steps(self) -> list[int]:
         """Returns the first step in which policies learn: with PPO, after the warm-up of the critics."""
-        own = [self._config[player.name] for player in self.learners]
-        return [1 + max((each.critic.warmup_steps for each in own if each.advantage == "gae"), default=0)]
+        sections = [self._config[player.name] for player in self.learners]
+        return [1 + max((section.critic.warmup_steps for section in sections if section.advantage == "gae"), default=0)]
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[Step]:
-        """Begins the step, on an empty Mistake Book; its metrics are shown, and nothing is kept."""
-        self._console.print("playing one round and learning from it")
-        parts, grader = self._parts, Grader(self._sandbox)
-        book = mistake_book(self._config, self._hosts)
-        step = Step(number, parts.players, parts.rules, parts.feed, grader, book, self._hosts)
-        yield step
-        for name, player in self._policies.items():
-            step.metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
+        """Begins the step, on an empty Mistake Book, and shows its metrics."""
+        self._note("playing one round and learning from it")
+        with super().step(number) as step:
+            yield step
         self._console.print(self._metrics_table(step.metrics))
         seconds = ", ".join(f"{name} {spent:.1f}" for name, spent in step.watch.seconds.items())
-        self._console.print(f"seconds: {seconds}")
-        stats = self._hosts.exchange(grader.take_stats())
-        counts = {name: sum(each[name] for each in stats) for name in ("gradings", "timeouts", "infra")}
-        self._console.print("sandbox: " + ", ".join(f"{name} {count:,.0f}" for name, count in counts.items()))
+        self._note(f"seconds: {seconds}")
+        counts = ", ".join(f"{name} {step.metrics[f'sandbox/{name}']:,.0f}" for name in _COUNTED)
+        self._note(f"sandbox: {counts}")
 
     def conclude(self) -> None:
         """Shows how much memory was in use."""
         peak, limit = memory_metrics(self._hosts), device_memory()
         if peak:
             of = f" of {limit / GIB:.2f} GiB" if limit else ""
-            self._console.print(f"most device memory in use: {peak['perf/hbm_peak_gib']:.2f}{of}")
+            self._note(f"most device memory in use: {peak['perf/hbm_peak_gib']:.2f}{of}")
         else:
-            self._console.print("the devices do not tell how much memory was in use")
-        self._console.print("dry run done: nothing was written.")
+            self._note("the devices do not tell how much memory was in use")
+        self._note("dry run done: nothing was written.")
 
-    def _show_batches(self) -> None:
-        config, parts = self._config, self._parts
-        row_shapes = {name: player.functions.row_shapes for name, player in self._policies.items()}
-        self._console.print(batch_table(config, len(parts.train), row_shapes))
-        self._console.print(self._parts.counted)
+    def _note(self, text: str) -> None:
+        self._console.print(text)
 
-    def _compile(self) -> None:
-        shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
-        rows, total = [], 0.0
-        for name, player in self._policies.items():
-            for what, warm_up in {"generation": player.warm_up, "learning": player.warm_up_learning}.items():
-                self._console.print(f"compiling the {what} of the {name} player")
-                with doing("compile"):
-                    compiled = warm_up()
-                total += sum(each.seconds for each in compiled)
-                rows += [(f"{name}: {each.name}", f"{each.seconds:.1f}") for each in compiled]
-        table = TextTable(("function", "seconds"), [*rows, ("all", f"{total:.1f}")])
-        self._console.print(table.terminal("Compiled functions", shared))
+    def _print_compiled(self, name: str, what: str, compiled: list[CompileTime]) -> None:
+        self._compiled += [(name, function) for function in compiled]
 
     def _metrics_table(self, metrics: Metrics) -> Group:
         rows = []
         for key in _SHOWN:
-            values = [metrics.get(f"{name}/{key}") for name in self._players]
+            values = [metrics.get(f"{name}/{key}") for name in self._parts.players]
             if any(value is not None for value in values):
                 rows.append([key, *("" if value is None else f"{value:.4g}" for value in values)])
-        return TextTable(["metric", *self._players], rows).terminal("One step")
+        return TextTable(["metric", *self._parts.players], rows).terminal("One step")
 
 
 def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Group:

@@ -26,8 +26,8 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import is_remote
 
 if TYPE_CHECKING:
+    from codea1.training.run import Run
     from codea1.training.setup import Components
-    from codea1.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
 
 
 @contextlib.contextmanager
-def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = False) -> "Iterator[Trainer]":
+def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = False) -> "Iterator[Run]":
     """Opens the run in its workdir, and closes it whatever happens.
 
     Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
@@ -96,7 +96,7 @@ def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = Fals
         with hosts.agreed():
             folder.require_visible()
         from codea1.runtime.compilations import keep_compiled_in
-        from codea1.training.trainer import Trainer
+        from codea1.training.run import Run
 
         if is_remote(folder.path) and os.environ.get("JAX_COMPILATION_CACHE_DIR") == COMPILED:
             keep_compiled_in(folder.compiled)  # the disk of a preempted VM is gone
@@ -110,10 +110,8 @@ def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = Fals
         if sentence := hosts.of_main(lambda: count_restart(folder)):
             raise GivenUp(sentence if hosts.is_main else "")
         try:
-            with Trainer(
-                inputs.config, inputs.parts, inputs.sandbox, folder, hosts, stop, allow_previous_step
-            ) as trainer:
-                yield trainer
+            with Run(inputs.config, inputs.parts, inputs.sandbox, folder, hosts, stop, allow_previous_step) as run:
+                yield run
         except Exception as error:
             if isinstance(error, Stopped) or exit_code(error) != RESTART_EXIT_CODE:
                 with contextlib.suppress(StorageFailed):

@@ -1,414 +1,105 @@
-"""A run: what surrounds the steps of Algorithm 1. It validates, evaluates, writes, saves and resumes."""
+"""A trainer: it plays the steps of Algorithm 1 with assembled players, and keeps nothing. `Run` keeps what it does."""
 
 import contextlib
-import dataclasses
-import shlex
 import time
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Any
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
-from codea1.evaluation.result_files import read_evaluation
-from codea1.game.opponents import Opponents
-from codea1.learn.update import float32_norm
-from codea1.players.base import base_checksums, require_base
-from codea1.runs.book_files import BookSave
-from codea1.runs.checkpoints import Checkpoints
-from codea1.runs.folder import RunFolder
-from codea1.runs.recorded import recorded
-from codea1.runs.samples import rows
 from codea1.runtime.compilations import CompileTime
-from codea1.runtime.errors import BadInput, StorageFailed
-from codea1.runtime.futures import digest
-from codea1.runtime.hosts import AgreedBadInput, Hosts
-from codea1.runtime.phases import doing, progress
-from codea1.runtime.signals import Stopped, StopRequest
-from codea1.runtime.versions import versions
+from codea1.runtime.hosts import Hosts
+from codea1.runtime.phases import doing
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sharding import to_host
-from codea1.storage.checksums import Checksum
-from codea1.training.profile import ProfilerWindow, memory_metrics
-from codea1.training.record import Record, ShowReport
-from codea1.training.revalidation import revalidate
+from codea1.training.profile import memory_metrics
 from codea1.training.setup import Components, mistake_book
-from codea1.training.soundness import Breakdown, Diverged, Soundness, not_finite_after, title
-from codea1.training.step import PastPlayer, Step
-from codea1.training.validation import Best, Validation
+from codea1.training.step import Step
 
 Metrics = dict[str, float]
 
 
-@dataclasses.dataclass
-class Position:
-    """How far the run has come: what a checkpoint holds besides the players and the book."""
+class Trainer(ABC):
+    """What `codea1.train` calls around and in the steps, on one host. All methods are collectives."""
 
-    step: int = -1  # the last whole one: the players and the book are as it left them
-    batches: int = 0  # of questions, asked until then
-    row: Metrics | None = None  # the step's metrics, until they are complete and written
-    soundness: Soundness = dataclasses.field(default_factory=Soundness)
-
-
-class Trainer:
-    """A run on one host, from the step that its folder holds to the last. A context manager.
-
-    When asked to stop, it abandons the current step and saves the last whole one, unless the step has begun to change
-    the players and the book: then it completes the step.
-    """
-
-    def __init__(
-        self,
-        config: ConfigDict,
-        parts: Components,
-        sandbox: SandboxPool,
-        folder: RunFolder,
-        hosts: Hosts,
-        stop: StopRequest | None = None,
-        allow_previous_step: bool = False,
-    ):
-        """Opens the run in `folder`; `allow_previous_step` goes on from an older step where the newest is damaged."""
-        self._config = config
-        self._parts = parts
+    def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
+        self._config, self._parts, self._sandbox, self._hosts = config, parts, sandbox, hosts
         self._policies = parts.policies
         self.learners = parts.learners
-        self._sandbox = sandbox
         self._grader = Grader(sandbox)
-        self._validation = Validation(config, parts, self._grader, hosts)
-        self._folder = folder
-        self._hosts = hosts
-        self._allow_previous_step = allow_previous_step
         self._book = mistake_book(config, hosts)  # this host's shards of it
-        self._position = Position()
-        self._cursor: dict[str, Checksum] = {}  # of the record, when the step that the run resumes from was saved
-        self._step: Step | None = None  # that is under way
-        self._saved = -1  # step
-        self._cpu_seconds = 0.0  # of this process, when the step began
-        self._stop = stop or StopRequest()
-        self._notes: list[str] = []  # on how the run was resumed, for people
-        self._profile = ProfilerWindow(folder, config.profile.first_step, config.steps, hosts.index)
-        self._checkpoints = Checkpoints(
-            folder.checkpoints,
-            keep_last=config.checkpoint.keep_last,
-            keep_best=config.checkpoint.keep_best,
-            keep_every=config.opponents.every if config.opponents.side else 0,
-        )
-        self._opponents = Opponents(config)
-        self._bases: dict[str, str] = {}  # of what never changes; see `base_checksums`
-        self._undamaged: set[int] = set()  # steps of past players that were examined
+        self._batches = 0  # of questions, asked in whole steps
 
-    def __enter__(self) -> "Trainer":
-        """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
-        with doing("storage"):
-            self._resume()  # this looks, and changes nothing
-            with self._hosts.agreed():
-                self._record = Record(
-                    self._folder,
-                    done=self._position.step,
-                    last_row=self._position.step - (self._position.row is not None),
-                    steps=self._config.steps,
-                    every=self._config.validation.every,
-                    cursor=self._cursor,
-                    is_main=self._hosts.is_main,
-                    project=self._config.log.wandb.project,
-                    offline=self._config.log.wandb.offline,
-                    keep_samples=self._config.log.keep_samples,
-                    unsaved=2 * self._config.checkpoint.every,  # one is written while the steps to the next are made
-                )
-            done = self._position.step if self._position.step >= 0 else None
-            self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
-        for player in self._policies.values():
-            player.call_between_chunks(self._safe_point)
-        return self
-
-    def __exit__(self, kind: type | None, error: BaseException | None, _: object) -> None:
-        """Saves what can be saved: the last whole step, where the players still hold it and all hosts end together."""
-        with self._record:
-            # Bad input that one host alone met does not end all hosts at the same point.
-            together = self._hosts.count == 1 or isinstance(error, AgreedBadInput)
-            can_save = isinstance(error, BadInput) and not isinstance(error, Diverged) and self._is_whole and together
-            if isinstance(error, Stopped) or can_save:
-                self._save_last_step()
-            elif isinstance(error, BadInput | StorageFailed):
-                self._checkpoints.settle()
-        if error is None:
-            self._checkpoints.close()
-
+    @abstractmethod
     def prepare(self) -> None:
-        """Compiles, evaluates before the first step, and completes the last whole step where that was cut off."""
-        done = self._position.step
-        self._announce(done)
-        for name, player in self._policies.items():
-            self._compile(name, "generation", player.warm_up)
-            if done < self._config.steps and player.learns:
-                self._compile(name, "learning", player.warm_up_learning)
-        if done < 0:
-            self._evaluate_once("before", step=0)
-            self._record.write_metrics(0, row := self._validate(0))
-            self._record.progress.update(0, row)
-        elif self._position.row is not None:
-            self._finish_step()
+        """Compiles, and does what comes before the first step."""
 
-    def steps(self) -> Iterator[int]:
-        """Yields the numbers of the steps that are left."""
-        yield from range(max(self._position.step, 0) + 1, self._config.steps + 1)
+    @abstractmethod
+    def steps(self) -> Iterable[int]:
+        """Returns the numbers of the steps to play."""
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[Step]:
-        """Begins a step; at its end, validates where that is due, and writes what the step left behind."""
-        self._safe_point()
-        self._stop.can_exit_now = False
+        """Begins a step, and adds to its metrics, when it ends, all but those of validation."""
         self._grader.take_stats()  # of the last validation, like those of the players
         for player in self._policies.values():
             player.take_rollout_metrics()
-        parts = self._parts
-        self._cpu_seconds = time.process_time()
-        with doing(f"step {number}"):
-            with self._profile.step(number):
-                self._step = step = Step(
-                    number,
-                    parts.players,
-                    parts.rules,
-                    parts.feed,
-                    self._grader,
-                    self._book,
-                    self._hosts,
-                    self._position.batches,
-                )
-                with step.watch.phase("total"):
-                    step.past = self._past_players(step)
-                    yield step
-                    step.metrics |= self._opponents.update(step.round)
-                    if self._hosts.is_main:
-                        transcripts = {role: player.tokenizer.transcript for role, player in parts.players.items()}
-                        with doing("storage"):
-                            self._record.write_samples(number, rows(step.round, transcripts))
-                gaps = {player.name: step.metrics.get(f"{player.name}/sampler_kl") for player in self.learners}
-                soundness = self._position.soundness.after(number, step.skips_all, gaps, self._config.max_sampler_kl)
-                self._position = Position(number, step.batches, self._row(step), soundness)
-                self._step = None
-            self._finish_step()
+        parts, cpu_seconds = self._parts, time.process_time()
+        step = Step(
+            number, parts.players, parts.rules, parts.feed, self._grader, self._book, self._hosts, self._batches
+        )
+        with step.watch.phase("total"):
+            yield step
+        self._batches = step.batches
+        step.metrics |= self._measured(step)
+        step.metrics["perf/cpu_seconds"] = time.process_time() - cpu_seconds
 
-    def _past_players(self, step: Step) -> dict[str, PastPlayer]:
-        """Reads the past players of a step, by role. A collective. Raises BadInput: a checkpoint is damaged or gone."""
-        drawn = self._opponents.draw(step.number)
-        if not drawn:
-            return {}
-        with step.watch.phase("past_players"), doing("storage"):
-            self._checkpoints.wait()  # the newest may still be being written
-            for checkpoint in sorted({*drawn.values()} - self._undamaged):
-                self._hosts.of_main(partial(self._checkpoints.named, str(checkpoint), files="arrays/"))
-                self._undamaged.add(checkpoint)
-            players = self._parts.players
-            return {
-                role: PastPlayer(checkpoint, players[role].params_at(self._checkpoints, checkpoint))
-                for role, checkpoint in drawn.items()
-            }
-
+    @abstractmethod
     def conclude(self) -> None:
-        """Waits for the last checkpoint and evaluates; a signal ends the process at once from here on."""
-        with doing("storage"):
-            self._checkpoints.wait()
-        self._stop.can_exit_now = True
-        self._evaluate_once("after", step=self._config.steps)
-        best = self._validation.best.step if self._validation.best.step > 0 else "none has a score"
-        self._record.progress.print(f"best step on the validation questions: {best}")
+        """Does what comes after the last step."""
 
-    def report(self, show_report: ShowReport) -> None:
-        """Writes and shows the report, by `show_report`, and says what there is to open; comes after `conclude`."""
-        self._record.report(show_report)
-        self._record.progress.print(f"{self._folder.page}, in a browser, has the curves and samples to leaf through")
-        if "test" in self._parts.players:
-            tells = "tells of programs that were paid and wrong, and of the asserts that broke them"
-            self._record.progress.print(f"codea1 explain {shlex.quote(str(self._folder.path))} --duels {tells}")
+    def _compile(self, *, learning: bool = True) -> None:
+        """Compiles what the players call, what learning calls only where it is asked for."""
+        for name, player in self._policies.items():
+            warm_ups = {"generation": player.warm_up}
+            if learning and player.learns:
+                warm_ups["learning"] = player.warm_up_learning
+            for what, warm_up in warm_ups.items():
+                self._note(f"compiling the {what} of the {name} player")
+                with doing("compile"):
+                    compiled = warm_up()
+                self._print_compiled(name, what, compiled)
 
-    @property
-    def _is_whole(self) -> bool:
-        """Whether the players and the book are as the last whole step left them."""
-        return self._step is None or not self._step.has_changed_state
+    @abstractmethod
+    def _note(self, text: str) -> None:
+        """Shows what happens next."""
 
-    def _safe_point(self) -> None:
-        progress()
-        if self._is_whole:
-            self._stop.safe_point(self._hosts)
+    @abstractmethod
+    def _print_compiled(self, name: str, what: str, compiled: list[CompileTime]) -> None:
+        """Shows what was compiled of a player."""
 
-    def _row(self, step: Step) -> Metrics:
-        """Returns the step's metrics, all but those of validation. A collective."""
+    def _measured(self, step: Step) -> Metrics:
+        """Returns the times of a step, and the metrics of its rollout, sandbox and memory. A collective."""
         seconds = step.watch.seconds
-        metrics = step.metrics | {f"time/{name}": spent for name, spent in seconds.items()}
+        metrics = {f"time/{name}": spent for name, spent in seconds.items()}
         metrics |= self._sandbox_metrics(seconds)
         for name, player in self._policies.items():
             metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
-        samples = [each.sample for each in step.round.solutions] + [each.sample for each in step.round.suites]
+        samples = [record.sample for record in (*step.round.solutions, *step.round.suites)]
         tokens = sum(len(sample.token_ids) for sample in samples)
         metrics["perf/tokens"] = float(tokens)
         metrics["perf/tokens_per_second"] = tokens / seconds["round"]
-        metrics["perf/cpu_seconds"] = time.process_time() - self._cpu_seconds
         metrics |= {"perf/processes": float(jax.process_count()), "perf/devices": float(jax.device_count())}
         return metrics | memory_metrics(self._hosts)
 
-    def _sandbox_metrics(self, seconds: dict[str, float]) -> Metrics:
+    def _sandbox_metrics(self, seconds: Mapping[str, float]) -> Metrics:
         """Returns sums over the hosts, and how long this host waited for their gradings. A collective."""
-        own = self._grader.take_stats(), self._sandbox.isolation.strength
-        stats, strengths = zip(*self._hosts.exchange(own), strict=True)
-        metrics = {f"sandbox/{name}": float(sum(each[name] for each in stats)) for name in stats[0]}
+        measured = self._grader.take_stats(), self._sandbox.isolation.strength
+        stats, strengths = zip(*self._hosts.exchange(measured), strict=True)
+        metrics = {f"sandbox/{name}": float(sum(host[name] for host in stats)) for name in stats[0]}
         wait, busy = seconds.get("sandbox_wait", 0.0), metrics["sandbox/busy_seconds"] / len(stats)
         metrics["sandbox/share_of_step"] = wait / seconds["total"]
         metrics["sandbox/hidden_share"] = max(0.0, 1.0 - wait / max(busy, 1e-9))
         metrics["sandbox/isolation"] = float(min(strengths))
         return metrics
-
-    def _finish_step(self) -> None:
-        """Validates, writes and saves the last whole step: all that its players suffice for, also after a resume."""
-        step, row = self._position.step, self._position.row
-        assert row is not None
-        breakdown = self._position.soundness.breakdown(self._config.max_sampler_kl)
-        if not breakdown and (step == self._config.steps or step % self._config.validation.every == 0):
-            row = row | self._validate(step)
-        with doing("storage"):
-            self._record.write_metrics(step, row)
-            self._position.row = None
-            if breakdown:
-                raise self._diverged(breakdown)
-            self._save_if_due(step, row)
-        while self._checkpoints.notes:
-            self._record.progress.print(self._checkpoints.notes.pop(0))
-        self._record.progress.update(step, row)
-
-    def _validate(self, step: int) -> Metrics:
-        self._record.progress.note("validating")
-        means, note = self._validation.validate(step)
-        if note:
-            self._record.progress.print(note)
-        return means
-
-    def _evaluate_once(self, name: str, step: int) -> None:
-        if self._hosts.of_main(lambda: read_evaluation(self._folder, name) is not None):
-            return
-        self._record.progress.note(f"evaluating {name} training, on the test split")
-        self._record.write_evaluation(name, self._validation.evaluate(step))
-
-    def _save_if_due(self, step: int, row: Metrics) -> None:
-        # The best step must be there to be kept, whenever validation finds it.
-        due = step % self._config.checkpoint.every == 0 or step in (self._config.steps, self._validation.best.step)
-        score = row.get("validation/score")
-        if due and self._saved < step:
-            self._save(score)
-        elif due and score is not None:  # it was saved when validation was cut off
-            self._checkpoints.set_score(step, score)
-        else:
-            self._checkpoints.check()
-
-    def _save_last_step(self) -> None:
-        with doing("storage"):
-            if self._saved < self._position.step:
-                self._save(score=None)
-            self._checkpoints.close()
-        after = f"after step {self._saved}, which is saved" if self._saved > 0 else "before the first step"
-        self._record.progress.print(f"stopped {after}: the same command goes on from there")
-
-    def _save(self, score: float | None) -> None:
-        arrays = {name: state for player in self._policies.values() for name, state in player.states.items()}
-        if names := _not_finite(arrays):
-            self._checkpoints.settle()
-            raise self._diverged(not_finite_after(self._position.step, names))
-        row = self._position.row
-        soundness = self._position.soundness
-        if soundness.learns_well:
-            soundness.sound = self._position.step
-        state = {
-            "best": dataclasses.asdict(self._validation.best),
-            "batches": self._position.batches,
-            "opponents": self._opponents.state(),
-            "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
-            "record": self._record.cursor(),
-            **dataclasses.asdict(soundness),
-            "bases": self._bases,
-            "questions": self._questions,
-        }
-        book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
-        self._checkpoints.save(self._position.step, arrays, state, score, book)
-        self._saved = self._position.step
-        self._checkpoints.sound = soundness.sound
-
-    def _diverged(self, breakdown: Breakdown) -> Diverged:
-        """Returns what ends the run on all hosts, where a learner broke down."""
-        sound, saved = self._position.soundness.sound, self._saved
-        sentence = (
-            f"{breakdown.what}: {breakdown.look} in {self._folder.metrics}. The same command goes on "
-            + (f"after step {saved}; " if saved > 0 else "from the start; ")
-            + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved.")
-        )
-        return Diverged(sentence if self._hosts.is_main else "")
-
-    def _resume(self) -> None:
-        """Restores the last complete checkpoint, where there is one."""
-        self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
-        sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
-        self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
-        abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
-        step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
-        self._notes += [f"given up: {damage}" for damage in damages]
-        if step is None:
-            return
-        for name in self._bases:
-            check = partial(require_base, self._config, name, self._checkpoints, step, reference=True)
-            self._hosts.of_main(check)
-        for player in self._policies.values():
-            player.release()
-        arrays, state = self._checkpoints.restore(step, abstract)
-        if names := _not_finite(arrays):
-            where, which = self._folder.checkpoints / str(step), " and ".join(map(title, names))
-            sentence = f"{which} in {where} is not finite: move that folder away to go on from the step before."
-            raise AgreedBadInput(sentence if self._hosts.is_main else "")
-        for player in self._policies.values():
-            player.restore(arrays)
-        with self._hosts.agreed():  # this host's shards of the book, whatever hosts wrote them
-            pages = self._checkpoints.restore_book(step, self._book.shards)
-            pages, notes = revalidate(pages, self._parts.train, self._grader)
-        self._book.load(pages)
-        self._notes += [note for own in self._hosts.exchange(notes) for note in own]
-        if state["best"]["step"] > 0:
-            self._validation.best = Best(**state["best"])
-        self._opponents.load(state["opponents"])
-        soundness = Soundness(state["skipped"], state["astray"], state["sound"])
-        self._position = Position(step, state["batches"], state["row"], soundness)
-        for name, now in self._questions.items():
-            if state["questions"][name] != now:
-                where = self._config.data[name].source
-                self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
-        self._saved, self._checkpoints.sound = step, soundness.sound
-        self._cursor = recorded(state)
-
-    def _compile(self, name: str, what: str, warm_up: Callable[[], list[CompileTime]]) -> None:
-        self._record.progress.note(f"compiling the {what} of the {name} player")
-        with doing("compile"):
-            compiled = warm_up()
-        seconds = sum(each.seconds for each in compiled)
-        self._record.progress.print(f"{name}: compiled {len(compiled)} functions of {what} in {seconds:.1f} s")
-        for each in sorted(compiled, key=lambda each: -each.seconds)[:3]:
-            self._record.progress.print(f"  {each.seconds:6.1f} s  {each.name}")
-
-    def _announce(self, done: int) -> None:
-        parts = self._parts
-        lines = [f"continuing {self._folder.path} after step {done}"] if done >= 0 else []
-        lines += self._notes
-        if (there := self._folder.made_with) and there != (here := versions()):
-            changed = [f"{name} {there.get(name)}, here {here[name]}" for name in here if here[name] != there.get(name)]
-            lines.append(f"it was made with {'; '.join(changed)}")
-        lines += [parts.counted, self._sandbox.isolation_note]
-        lines += [f"dropped: {question.id}" for question in parts.dropped]
-        lines += [f"without tests: {question.id}" for question in parts.untested]
-        for line in lines:
-            self._record.progress.print(line)
-
-
-def _not_finite(states: Mapping[str, Any]) -> list[str]:
-    """Returns the names of those states, moments included, whose norm is not finite. A collective."""
-    return [name for name, norm in to_host(_norms(states)).items() if not np.isfinite(norm)]
-
-
-_norms = jax.jit(lambda states: {name: float32_norm(state) for name, state in states.items()})

@@ -262,7 +262,7 @@ def test_every_generation_is_compiled_for_and_its_limit_is_the_compilers(name, h
 @needs_libtpu
 def test_residents_alone_may_be_too_much(config, tmp_path, monkeypatch):
     report = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
-    full = {**report.residents, "code: parameters and moments at rest": 20 << 30}
+    full = {**report.residents, "code: parameters and moments": 20 << 30}
     rows = [dataclasses.replace(row, beside=20 << 30) for row in report.rows]
     fit = fit_of(dataclasses.replace(report, residents=full, rows=rows))
     assert "use a slice of 6 such chips or more" in fit.advice[0]

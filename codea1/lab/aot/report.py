@@ -31,7 +31,7 @@ _SETTINGS = (
     "model.log_prob_chunk",
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
-_BY_TURNS = ("published weights", "pages of keys and values", "past weights", "micro-batches", "moments from the host")
+_BY_TURNS = ("published weights", "pages of keys and values", "past weights", "micro-batches")
 _COLUMNS = ("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
 _SUMMARY = (
     *("config", "slice", "fsdp x tensor", "functions", "learn", "rollout"),
@@ -179,7 +179,7 @@ def _advice(report: Report, worst: Row) -> list[str]:
         return [
             f"References, parameters and optimizers alone take {always / 2**30:.1f} GiB of each chip: "
             f"use a slice of {math.ceil(always * report.chips / limit)} such chips or more, or of chips with more "
-            "memory; config.model.offload_moments keeps moments on the hosts."
+            "memory."
         ]
     settings, data_parallel = report.settings, report.mesh["replica"] * report.mesh["fsdp"]
     advice = []

@@ -42,8 +42,7 @@ study: $(VENV)/.base
 test: $(VENV)/.$(EXTRAS) lint
 	$(VENV)/bin/python -m pytest -q -n 3 --timeout=900 --dist loadfile --no-loadscope-reorder --durations=15 tests
 
-# What takes long, about an hour and a half: hundreds of kills; all pod configs and the
-# schedules of kernels through the TPU compiler; every hostile
+# What takes long, about an hour and a half: hundreds of kills; all pod configs through the TPU compiler; every hostile
 # program at every level of isolation, as this user and as another; adapters on two hosts; the wheel. `make test` has a
 # part of most.
 test-long: $(VENV)/.$(EXTRAS)

@@ -4,8 +4,7 @@
   python -m codea1.compile_tpu --config=configs/code_a1.py:size=7b,topology=v6e-16 --topology=v5e-64
   python -m codea1.compile_tpu --all    # every config that is shipped for a slice
 
-With all functions (the default) the report has the time of a step too: the scheduler of the run on a clock that moves
-by the compiler's own estimates, for lengths of prompts and responses that --lengths names.
+The report has the least time of a step too, a roofline: a lower bound, not an estimate.
 
 Needs libtpu (pip install 'codea1[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted sweep goes on
 where it stopped. Writes NAME.json for each config and pods_compiled.md of all that are in the folder. Exits with 1 when
@@ -37,12 +36,6 @@ TOPOLOGY = flags.DEFINE_string(
 )
 ALL = flags.DEFINE_bool("all", False, "every shipped config in place of --config")
 FUNCTIONS = flags.DEFINE_enum("functions", "all", ["all", "largest"], "all, or the largest of each kind")
-LENGTHS = flags.DEFINE_string(
-    "lengths",
-    "lognormal",
-    "of prompts and responses, for the time of a step: lognormal:0.4,0.6,0.002 about assumed means (deviations of the "
-    "logarithms of both, and the share of responses at the limit), or the folder of a run whose samples tell them",
-)
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")
 CONFIG = command.define_config(validate)
@@ -92,7 +85,7 @@ def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
             now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
-        found = report(name, config, topology(wanted), cache, FUNCTIONS.value, watch, LENGTHS.value)
+        found = report(name, config, topology(wanted), cache, FUNCTIONS.value, watch)
     show(found, console)
     folder = Path(OUT.value)
     folder.mkdir(parents=True, exist_ok=True)

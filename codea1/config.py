@@ -302,7 +302,6 @@ def _config() -> ConfigDict:
 
     c.model = ConfigDict()
     c.model.dtype = one_of("bfloat16", ("float32", "bfloat16"))  # of activations and of published rollout weights
-    c.model.offload_moments = False  # a policy's moments wait in the host's memory while it does not learn
     # What the backward pass recomputes; see codea1.models.config.REMAT_POLICIES.
     c.model.remat = one_of("full", ("none", "dots", "full"))
     c.model.log_prob_chunk = positive(1024)  # tokens of each device whose logits are alive at once

@@ -21,7 +21,7 @@ questions, 8 solutions each, 8 suites each, prompts of at most 4096 and 8192 tok
 paper ran on eight GPUs. What differs, and what takes it back: docs/differences.md.
 
 Memory of a chip that learning and rollout take at most, as the TPU's compiler counts it, and the least time of a step,
-a roofline for mean lengths of 250 and 350 tokens, of which a measured step will take a multiple
+a roofline for mean lengths of 250 and 350 tokens: a lower bound, of which a measured step will take a multiple
 (results/pods_compiled.md):
 
   size  slice    learn  rollout  step, s

@@ -12,7 +12,7 @@ where it lies. Adapters of rank 32, their moments and references take 1.1 GiB. S
 learning rate is ten times the paper's, a rule of thumb for adapters. Lengths and batch are an eighth of the paper's or
 less, so that a step is short. It shows the system on real models; it is not the paper's run. The TPU's compiler counts
 at most 33 % of the chip's memory while one learns and 53 % while one answers; the least time of a step is 23 s by
-roofline (results/pods_compiled.md), and 51 s by its own cycles (--functions=all). Nothing of it ran on a TPU.
+roofline, a lower bound (results/pods_compiled.md). Nothing of it ran on a TPU.
 """
 
 from ml_collections import ConfigDict

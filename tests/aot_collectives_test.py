@@ -23,5 +23,31 @@ def test_parts_of_one_channel_are_one_collective():
     }
 
 
+def to_slices(key: str, slices: str, kind: str) -> str:
+    """The attributes of a transfer."""
+    return (
+        'is_host_transfer=true, frontend_attributes={_xla_host_transfer_handler_name="xla_megascale_runtime",'
+        f'_xla_host_transfer_rendezvous="{key}",_xla_megascale_target="{{{slices}}}x{{0:3}}",'
+        f'_xla_megascale_transfer_type="{kind}"}}'
+    )
+
+
+# What libtpu makes of an all-reduce over four slices of four chips, and of an all-gather over them.
+BETWEEN = f"""
+  %send.1 = (f32[250,4,1000]{{2,1,0:T(4,128)}}, u32[], token[]) send(%p, %t), {to_slices("a", "1,2,3,4", "ALL_REDUCE")}
+  ROOT %recv.1 = (f32[250,4,1000]{{2,1,0}}, u32[], token[]) recv(%t), {to_slices("a", "1,2,3,4", "ALL_REDUCE")}
+  %all-reduce.1 = f32[250,4,1000]{{2,1,0}} all-reduce(%f), channel_id=1, replica_groups={{{{0,1,2,3}}}}, to_apply=%sum
+  %to_host = (s32[8]{{0}}, u32[], token[]) send(%f, %t), channel_id=2, is_host_transfer=true
+  %send.2 = (s32[16,16]{{1,0:T(8,128)}}, u32[], token[]) send(%f, %t), {to_slices("g", "1:4", "ALL_GATHER")}
+"""
+
+
+def test_what_goes_to_other_slices_is_told_from_what_stays_in_one():
+    assert collectives(BETWEEN) == {
+        "all-reduce": Collectives(1, 4_000_000),
+        "transfer between slices": Collectives(2, 4_000_000 + 16 * 16 * 4),
+    }
+
+
 def test_a_program_of_one_chip_has_none():
     assert collectives("%dot = f32[8,8]{1,0} dot(%x, %y)") == {}

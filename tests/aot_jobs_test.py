@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
@@ -12,7 +11,6 @@ from codea1.data.tokenizer import load_tokenizer
 from codea1.lab.aot import compilation
 from codea1.lab.aot.compilation import fingerprint
 from codea1.lab.aot.jobs import Plan, bytes_per_device, largest, models, plan
-from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
@@ -62,7 +60,7 @@ def test_what_is_planned_is_what_a_player_compiles(planned, player):
 
 
 def test_residents_are_as_large_as_the_arrays_of_a_player(planned, player):
-    assert planned.residents["code: parameters and moments at rest"] == size_of(player.states["code"])
+    assert planned.residents["code: parameters and moments"] == size_of(player.states["code"])
     assert planned.residents["code: critic and its optimizer"] == size_of(player.states["code_critic"])
     assert planned.residents["code: reference"] == size_of(player.state.params)
 
@@ -86,16 +84,6 @@ def test_two_players_of_adapters_have_one_base(micro_config, frozen):
     assert accumulate.beside == others - trained - base
 
 
-def test_moments_on_the_host_are_on_the_chip_while_their_player_learns(config, planned, player):
-    config.model.offload_moments = True
-    offloaded = plan(config, device_mesh(config, jax.devices()[:1]), models(config))
-    moments = planned.residents["code: parameters and moments at rest"] - size_of(player.state.params) - 4
-    assert offloaded.residents["code: moments from the host"] == moments
-    for before, after in zip(planned.jobs, offloaded.jobs, strict=True):
-        is_own = before.phase == "learn" and "critic" not in before.function.name and before.function.kind != "values"
-        assert before.beside - after.beside == (0 if is_own else moments), before.function.name
-
-
 def test_weights_of_past_players_are_beside_all_that_generates(micro_config):
     mesh, plans = device_mesh(micro_config, jax.devices()[:1]), []
     for micro_config.opponents.side in ("", "both"):
@@ -105,30 +93,6 @@ def test_weights_of_past_players_are_beside_all_that_generates(micro_config):
     for before, after in zip(without.jobs, beside.jobs, strict=True):
         assert after.beside - before.beside == (weights if after.phase == "rollout" else 0), after.function.name
     assert sum(beside.residents.values()) - sum(without.residents.values()) == weights
-
-
-def learned(player: Player, samples: list[TrainSample], step: int) -> dict[str, float]:
-    """The metrics of a step that no clock decides."""
-    return {name: value for name, value in player.learn(samples, step).items() if "tflops" not in name}
-
-
-@pytest.mark.parametrize("rank", [0, 4])
-def test_a_player_learns_the_same_with_its_moments_on_the_host(config, player, rank):
-    if rank:
-        config.code.advantage, config.code.lora.rank = "grpo", rank
-        player = Player("code", config, device_mesh(config, jax.devices()[:1]), player.tokenizer)
-    config.model.offload_moments = True
-    other = Player("code", config, device_mesh(config, jax.devices()[:1]), player.tokenizer)
-    samples = [TrainSample([5, 6, 7 + index], [8, 9], [-1.0, -2.0], 0.5, 1.0) for index in range(4)]
-    for step in (2, 3):
-        assert learned(player, samples, step) == learned(other, samples, step)
-    kinds = {x.sharding.memory_kind for x in jax.tree.leaves(other.state.opt_state)}
-    assert kinds == {"pinned_host"}
-    jax.tree.map(np.testing.assert_array_equal, player.states, other.states)
-    saved = other.states
-    assert "pinned_host" not in {x.sharding.memory_kind for x in jax.tree.leaves(saved)}
-    other.restore(saved)
-    assert learned(player, samples, 4) == learned(other, samples, 4)
 
 
 def test_without_kl_there_is_no_reference(config):
@@ -156,7 +120,7 @@ def test_players_of_one_model_share_the_largest(config):
 
 def test_arguments_and_what_is_beside_them_are_all_there_is(planned):
     always = sum(
-        size for name, size in planned.residents.items() if name.endswith(("at rest", "optimizer", "reference"))
+        size for name, size in planned.residents.items() if name.endswith(("moments", "optimizer", "reference"))
     )
     for job in planned.jobs:
         if job.function.kind in ("score", "accumulate", "apply"):

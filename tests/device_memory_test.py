@@ -155,7 +155,7 @@ def test_what_cannot_fit_is_refused_with_what_would(monkeypatch, rank, gib, flag
     with pytest.raises(BadInput, match=rf"^this machine has {gib} GiB of memory left, and at least \d") as error:
         memory.require_memory(config, mesh, models)
     told, _, advice = str(error.value).partition("; with --config.")
-    assert "(code: pages of keys" in told if rank else "(code: parameters and moments at rest 17.3, test: par" in told
+    assert "(code: pages of keys" in told if rank else "(code: parameters and moments 17.3, test: par" in told
     changes = dict(each.split("=") for each in advice.split(" they would be ")[0].split(" --config."))
     assert changes.keys() == flags
     for key, value in changes.items():

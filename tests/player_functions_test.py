@@ -106,13 +106,6 @@ def test_warm_up_changes_nothing_to_the_bit(micro_config, kind):
     jax.tree.map(np.testing.assert_array_equal, player.states, before)
 
 
-def test_moments_wait_on_the_host_after_warm_up_too(micro_config):
-    micro_config.model.offload_moments = True
-    player = player_of(arranged(micro_config, "grpo"))
-    player.warm_up_learning()
-    assert {x.sharding.memory_kind for x in jax.tree.leaves(player.state.opt_state)} == {"pinned_host"}
-
-
 def test_another_shape_or_type_is_refused(micro_config):
     player = player_of(arranged(micro_config, "grpo"))
     score = next(iter(player.functions.score.values()))

@@ -47,13 +47,11 @@ def test_int8_weights_are_rounded_alike_on_a_mesh_that_cuts_what_they_contract(o
 
 def test_replicas_whose_chunks_end_after_as_many_steps_as_have_room_draw_the_same(both):
     found, expected = both[0]["replicas"], json.loads(json.dumps(generated(1, 1, guesses=2, **SPREAD["spread"])))
-    assert {"decode 8 slots, 2 guessed", "decode 16 slots"} <= {*found["called"]}
     assert_agree(found, expected)
 
 
 @pytest.mark.parametrize("name", SPREAD)
 def test_weights_that_are_spread_over_the_chips_draw_the_same(name: str, both):
-    assert "decode 4 slots, 2 guessed" in both[0][name]["called"]
     assert both[0][name]["compiled_late"] == 0
     assert_agree(both[0][name], json.loads(json.dumps(generated(1, 1, **SPREAD[name]))))
 

@@ -4,7 +4,6 @@ As a program it prints the samples, and how much was compiled after warm-up, as 
 """
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ from codea1.models import weights
 from codea1.rollout import scheduler
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime import command
-from codea1.runtime.compilations import Function, compile_all, compiled_functions
+from codea1.runtime.compilations import compile_all, compiled_functions
 from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
 
@@ -39,12 +38,7 @@ def generated(fsdp: int, tensor: int, lora_rank: int = 0, replica: int = 1, **op
     params = jax.tree.map_with_path(_with_adapters, policy.params)
     engine = Engine(policy.graphdef, policy.config, policy.mesh, slots=SLOTS, **options)
     compile_all(engine.functions())
-    known, called = set(compiled_functions), set()
-
-    def noting(function: Function) -> Callable:
-        return lambda *arguments: (called.add(function.name), function(*arguments))[1]
-
-    engine = engine.calling(noting)
+    known = set(compiled_functions)
     requests = [Request(f"q{row}", tuple(range(4, 5 + row % 6)), 0, 3) for row in range(10)]
     samples = engine.generate(params, requests, seed=0, stream="code", step=1, temperature=1.0)
     listed = {f"{s.question_id}/{s.index}": [s.token_ids, s.log_probs.tolist(), s.finish_reason] for s in samples}
@@ -52,7 +46,6 @@ def generated(fsdp: int, tensor: int, lora_rank: int = 0, replica: int = 1, **op
     exact = to_host(jax.tree.leaves(params))
     return {
         "samples": listed,
-        "called": sorted(called),
         "compiled_late": len(set(compiled_functions) - known),
         "statistics": engine.take_statistics(),
         "published_equal": len(published) == len(exact) and all(map(np.array_equal, published, exact)),

@@ -78,11 +78,6 @@ class PlayerFunctions:
         self.shardings = state_shardings(trained, self.optimizer)
         # Of what never changes, but for the adapters of a frozen player.
         self.base_shardings = frozen if self.learns or frozen else trained
-        # Where the state is while the player does not learn.
-        self.resting = self.shardings
-        if config.model.offload_moments:
-            on_host = jax.tree.map(lambda x: x.with_memory_kind("pinned_host"), self.shardings.opt_state)
-            self.resting = dataclasses.replace(self.shardings, opt_state=on_host)
         self.engine = Engine(
             self._graphdef,
             self.model,

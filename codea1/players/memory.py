@@ -53,7 +53,7 @@ def kept(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Map
             continue
         if has_reference(config[name]):
             parts[f"{name}: reference"] = bytes_per_device(own.abstract_state.params)
-        parts[f"{name}: parameters and moments at rest"] = bytes_per_device(_on_devices(own))
+        parts[f"{name}: parameters and moments"] = bytes_per_device(own.abstract_state)
         if own.critic:
             parts[f"{name}: critic and its optimizer"] = bytes_per_device(own.critic.abstract_state)
     return parts
@@ -75,17 +75,6 @@ def generating(own: PlayerFunctions) -> Parts:
         leaves = jax.tree.leaves(functions["decode"].arguments[0], is_leaf=is_transposed)
         parts["transposed kernels"] = bytes_per_device(list(filter(is_transposed, leaves)))
     return parts
-
-
-def fetched(own: PlayerFunctions) -> int:
-    """Returns the bytes that come to each device, from the host, while a player learns."""
-    return bytes_per_device(own.abstract_state) - bytes_per_device(_on_devices(own))
-
-
-def _on_devices(own: PlayerFunctions) -> list[jax.ShapeDtypeStruct]:
-    """Returns what of a resting player's state is in the memory of the devices."""
-    parts = zip(jax.tree.leaves(own.abstract_state), jax.tree.leaves(own.resting), strict=True)
-    return [part for part, sharding in parts if sharding.memory_kind != "pinned_host"]
 
 
 def device_memory() -> int | None:
@@ -124,11 +113,10 @@ def _of_run(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Part
     turns = [
         past | {f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()
     ]
-    turns.append({f"{name}: moments being saved": fetched(own) for name, own in players.items() if own.learns})
     for name, own in players.items():
         if own.learns:
             gradients = bytes_per_device(abstract_gradients(own.abstract_state.params))
-            turns.append({f"{name}: gradients": gradients, f"{name}: moments from the host": fetched(own)})
+            turns.append({f"{name}: gradients": gradients})
     return kept(config, players, models) | max(turns, key=lambda turn: sum(turn.values()))
 
 
@@ -146,7 +134,6 @@ def _remedies(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model], limit
     """Yields flags with which a run fits, as far as shapes tell, and what they lead to; the least changes first."""
     learners = [name for name in models if config.frozen != name and not config[name].lora.rank]
     wanted: list[dict[str, Any]] = [
-        {"model.offload_moments": True} if mesh.devices.flat[0].platform != "cpu" else {},
         {"model.dtype": "bfloat16"},
         {f"{name}.lora.rank": 16 for name in learners},
     ]

@@ -90,7 +90,7 @@ class Player(Policy):
         self.state: TrainState | None = None
         self._reference: Params = {}
         if self.learns:
-            self.state = self._placed(init_state(start, functions.optimizer, functions.shardings), functions.resting)
+            self.state = init_state(start, functions.optimizer, functions.shardings)
             if has_reference(self._config):
                 self._reference = join(start, self.base)
 
@@ -102,7 +102,7 @@ class Player(Policy):
     @property
     def states(self) -> dict[str, TrainState]:
         """All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen one none."""
-        states = {self.name: self._placed(self.state, self.functions.shardings)} if self.state is not None else {}
+        states = {self.name: self.state} if self.state is not None else {}
         return states | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
 
     @property
@@ -124,7 +124,7 @@ class Player(Policy):
     def restore(self, states: Mapping[str, TrainState]) -> None:
         """Takes up the states of this player among `states`."""
         if self.learns:
-            self.state = self._placed(states[self.name], self.functions.resting)
+            self.state = states[self.name]
         if self._critic:
             self._critic.state = states[f"{self.name}_critic"]
 
@@ -213,11 +213,10 @@ class Player(Policy):
         jax.block_until_ready(scored)
         started = time.monotonic()
         assert self.state is not None
-        state, reports = self._placed(self.state, self.functions.shardings), []
+        reports = []
         for batches in scored:
-            state, report = self.functions.update(state, batches, rate, self.base)
+            self.state, report = self.functions.update(self.state, batches, rate, self.base)
             reports.append(report)
-        self.state = self._placed(state, self.functions.resting)
         found = [report.metrics() for report in reports]
         metrics |= {
             name: float(_OVER_MINI_BATCHES.get(name, np.mean)([each[name] for each in found])) for name in found[0]
@@ -226,11 +225,6 @@ class Player(Policy):
         lengths = [sample.length for part in parts for sample in part]
         metrics |= utilisation(self.functions.model, lengths, repeated_prompts(parts, **share), seconds, self._mesh)
         return metrics | _sampler_differences(batched[0], to_host(reports[0].log_probs))
-
-    def _placed(self, state: TrainState, shardings: TrainState) -> TrainState:
-        """Moves the state to one of two layouts: `resting`, where it lies between updates, or that of the updates."""
-        functions = self.functions
-        return state if functions.resting is functions.shardings else jax.device_put(state, shardings)
 
     def _with_estimates(
         self, mini_batches: list[list[TrainBatch]], step: int

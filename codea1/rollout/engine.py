@@ -7,10 +7,8 @@ of a sample depend on the parameters, the prompt and its own keys; not on its sl
 came.
 """
 
-import copy
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -124,13 +122,6 @@ class Engine:
         once = [each for each in (of.publish, of.transpose, of.empty) if each]
         decode = [*of.decode.values(), *(of.decode_restricted.values() if restricted else ())]
         return [*once, *of.prefill.values(), of.copy_pages, *decode]
-
-    def calling(self, instead_of: Callable[[Function], Callable[..., Any]]) -> "Engine":
-        """Returns an engine that calls something else in place of each compiled function."""
-        other = copy.copy(self)
-        other._functions = self._functions.replaced(instead_of)
-        other._statistics = Statistics()
-        return other
 
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtypes of generation: one all-gather over what cuts them."""

@@ -58,16 +58,6 @@ class GenerationFunctions:
     decode: Mapping[int, Function]  # by slots
     decode_restricted: Mapping[int, Function]  # the same with top_p
 
-    def replaced(self, instead_of: Callable[[Function], Any]) -> "GenerationFunctions":
-        """Returns the same with something else, that is called alike, in place of each function."""
-
-        def one(own: Any) -> Any:
-            if isinstance(own, Mapping):
-                return {sizes: instead_of(each) for sizes, each in own.items()}
-            return own and instead_of(own)
-
-        return GenerationFunctions(*(one(getattr(self, field.name)) for field in dataclasses.fields(self)))
-
 
 def generation_functions(
     config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, sizes: Sizes, learns: bool = True

@@ -1,7 +1,8 @@
-"""Compiles one function for a TPU and reads its memory, collectives and cost; a folder keeps the results."""
+"""Compiles one function for a TPU and reads its memory and collectives; a folder keeps the results."""
 
 import hashlib
 import json
+import math
 import os
 import re
 import time
@@ -12,12 +13,12 @@ from typing import Any, Self
 
 import jax
 
-from codea1.lab.aot.cost import Cost, array_bytes, costs
-
 _INSTRUCTION = re.compile(
     r"= (?P<result>.+?) (?P<kind>all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
     r"(?P<start>-start)?\(.*?channel_id=(?P<channel>\d+)"
 )
+_TO_OTHER_SLICES = re.compile(r'= (?P<result>.+?) send\(.*rendezvous="(?P<channel>[^"]+)".*_xla_megascale_target=')
+_ARRAY = re.compile(r"\b(pred|[a-z]+(\d+)[a-z0-9]*)\[([\d,]*)\]")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # "Used 20.00G of 15.75G hbm", and "the total memory required for HLO temporaries (20.00G) exceeds available HBM".
 _OUT_OF_MEMORY = re.compile(r"(?:Used |total memory required for [\w ]+\()([\d.]+)([KMG]?)")
@@ -33,7 +34,7 @@ class Collectives:
 
 @dataclass(frozen=True)
 class CompilerResult:
-    """Memory, collectives and cost of a compiled function; bytes are of one chip."""
+    """Memory and collectives of a compiled function; bytes are of one chip."""
 
     argument_bytes: int
     output_bytes: int
@@ -41,8 +42,6 @@ class CompilerResult:
     temporary_bytes: int
     collectives: dict[str, Collectives]
     seconds: float  # that compiling took
-    cost: Cost  # of a call; a loop of an unknown number of turns, which decoding is, makes one
-    turn: Cost  # of each further turn of it
     refusal: str = ""  # the compiler's message where the function alone does not fit
 
     @property
@@ -54,8 +53,7 @@ class CompilerResult:
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the result of which `content` is the `dataclasses.asdict`."""
         found = {kind: Collectives(**each) for kind, each in content["collectives"].items()}
-        cost, turn = (Cost(**content[name]) for name in ("cost", "turn"))
-        return cls(**content | {"collectives": found, "cost": cost, "turn": turn})
+        return cls(**content | {"collectives": found})
 
 
 class ResultCache:
@@ -82,7 +80,7 @@ class ResultCache:
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
     """Returns a digest of all that decides the result: the function, the chips it is for, the compiler, its form."""
     compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
-    form = [field.name for each in (CompilerResult, Collectives, Cost) for field in fields(each)]
+    form = [field.name for each in (CompilerResult, Collectives) for field in fields(each)]
     return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler, *form]).encode()).hexdigest()[:24]
 
 
@@ -98,11 +96,10 @@ def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
         size = _OUT_OF_MEMORY.search(message)
         needed = int(float(size[1]) * _UNITS[size[2]]) if size else 0
         seconds, refusal = time.monotonic() - started, " ".join(message.split())[:600]
-        return CompilerResult(0, 0, 0, needed, {}, seconds, Cost(), Cost(), refusal)
+        return CompilerResult(0, 0, 0, needed, {}, seconds, refusal)
     memory, hlo = compiled.memory_analysis(), compiled.as_text()
     assert memory is not None
     assert hlo is not None
-    cost, turn = costs(hlo)
     return CompilerResult(
         argument_bytes=memory.argument_size_in_bytes,
         output_bytes=memory.output_size_in_bytes,
@@ -110,13 +107,11 @@ def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
         temporary_bytes=memory.temp_size_in_bytes + memory.generated_code_size_in_bytes,
         collectives=collectives(hlo),
         seconds=time.monotonic() - started,
-        cost=cost,
-        turn=turn,
     )
 
 
 def collectives(hlo: str) -> dict[str, Collectives]:
-    """Returns the collectives in the text of a compiled function, by kind.
+    """Returns the collectives in the text of a compiled function, by kind; transfers to other slices are a kind.
 
     The TPU compiler splits a collective over several fusions that run beside other work; those have one channel and
     count as one.
@@ -128,6 +123,18 @@ def collectives(hlo: str) -> dict[str, Collectives]:
         size = max(arrays, default=0) if match["start"] else sum(arrays)
         key = match["kind"], match["channel"]
         largest[key] = max(size, largest.get(key, 0))
+    for match in filter(None, map(_TO_OTHER_SLICES.search, hlo.splitlines())):
+        largest["transfer between slices", match["channel"]] = max(array_bytes(match["result"]))
     kinds = sorted({kind for kind, _ in largest})
     sizes = {kind: [size for (of, _), size in largest.items() if of == kind] for kind in kinds}
     return {kind: Collectives(len(each), sum(each)) for kind, each in sizes.items()}
+
+
+def array_bytes(kind: str) -> list[int]:
+    """Returns the bytes of each array in the text of a type, such as "(bf16[8,128]{1,0}, u32[])"."""
+    return [_size(array) for array in _ARRAY.finditer(kind)]
+
+
+def _size(array: re.Match) -> int:
+    bits = int(array[2]) if array[2] else 8
+    return math.prod(int(size) for size in filter(None, array[3].split(","))) * bits // 8

@@ -16,7 +16,7 @@ from codea1.game.methods import METHODS
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config
 from codea1.players.base import Model, Start
 from codea1.players.functions import PlayerFunctions
-from codea1.players.memory import bytes_per_device, fetched, generating, kept, of_past
+from codea1.players.memory import bytes_per_device, generating, kept, of_past
 from codea1.runtime.compilations import Function
 
 
@@ -74,7 +74,7 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
             per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
             queued = per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
             jobs += _learning(name, own, sum(always.values()) + queued)
-            turns |= {"micro-batches": queued, "moments from the host": fetched(own)}
+            turns["micro-batches"] = queued
         by_turns |= {f"{name}: {what}": size for what, size in turns.items() if size}
     return Plan(players, jobs, always | by_turns)
 
@@ -114,13 +114,11 @@ def _generation(name: str, own: PlayerFunctions, present: int) -> tuple[list[Com
 
 def _learning(name: str, own: PlayerFunctions, present: int) -> list[Compilation]:
     """Returns the jobs of learning; `present` are the bytes in memory whichever function runs."""
-    of_critic = own.critic.functions if own.critic else []
     jobs = []
     for function in own.learning:
         # Parameters or states, which come first, are there already, and the frozen base after them; the parameters of
         # zeros are no arguments, see `Update`.
         known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
         known += bytes_per_device(own.abstract_base) if function.kind == "accumulate" else 0
-        on_host = 0 if function in of_critic else fetched(own)
-        jobs.append(Compilation(name, "learn", function, present - known + on_host))
+        jobs.append(Compilation(name, "learn", function, present - known))
     return jobs

@@ -7,27 +7,18 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, Self
 
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.game.methods import METHODS
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
-from codea1.lab.aot.jobs import Compilation, Plan, largest, models, plan
-from codea1.lab.aot.kernels import bundles
+from codea1.lab.aot.jobs import Compilation, largest, models, plan
 from codea1.lab.aot.roofline import estimate
-from codea1.lab.aot.step_time import SampledLengths, drawn_lengths, simulate
 from codea1.lab.aot.topology import Topology
-from codea1.lab.aot.work import CHIPS, Chip, num_weights
 from codea1.lab.report.tables import TextTable
 from codea1.sharding import device_mesh
-from codea1.slices import split
 
-# Error bounds of the estimated step time: of the compiler's cycles, relative, and of the host's CPU time, a factor.
-# Both are guesses: no pod was measured.
-CYCLES_WITHIN, HOST_WITHIN = 0.2, 2.0
 MOST = 0.92  # of HBM: the rest is for the runtime, fragments and what is in flight
 
 _SETTINGS = (
@@ -40,15 +31,11 @@ _SETTINGS = (
     "model.log_prob_chunk",
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
-_BY_TURNS = ("published weights", "pages of keys and values", "past weights", "micro-batches", "moments from the host")
-_COLUMNS = (
-    *("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM"),
-    *("collectives", "ms", "compiled in"),
-)
-_PHASES = ("phase", "least s", "s", "of it kernels", "collectives", "calls")
+_BY_TURNS = ("published weights", "pages of keys and values", "past weights", "micro-batches")
+_COLUMNS = ("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
 _SUMMARY = (
     *("config", "slice", "fsdp x tensor", "functions", "learn", "rollout"),
-    *("verdict", "least step", "step", "tokens/s/chip"),
+    *("verdict", "least step", "most tokens/s/chip"),
 )
 _INTRODUCTION = """# Shipped configs as the TPU compiler sees them
 
@@ -62,20 +49,12 @@ machine that compiles has no such chips: nothing here ran on a TPU.
   generates, its published weights and caches count too; while one learns, its micro-batches.
 - *Peak* is the sum, with the results that are written over nothing. It must stay below 92 % of the memory that the
   compiler lets functions use.
-- *Collectives* are instructions and the size of their results. One inside a loop counts once.
-- *ms* is what one call takes by the compiler's own estimates in cycles, or one turn of a loop over tokens. What the
-  compiler does not estimate is priced by bytes over 70 % of a bandwidth, as if it hid behind nothing. That is the
-  memory's for Pallas kernels and native scatters, the links' for collectives, of which each takes 12 us more to begin.
-  What goes to other slices is priced by half of the network's bandwidth, and 500 us each to begin. Several slices
-  decode a fixed number of steps in a call, and *ms* is of all of them.
+- *Collectives* are instructions and the size of their results. One inside a loop counts once. Transfers between slices
+  are among them.
 - *Compiled in* is wall time on a busy machine with two cores. It says how long a sweep takes, not more.
 - *Least step* is a roofline: hand-counted arithmetic, memory and link traffic at the chips' peak, perfectly overlapped.
-  It is for the mean lengths that are named, which are assumptions.
-- *Step*, where all functions were compiled, is the run's own scheduler and batching on a clock that moves by *ms*, for
-  lengths that are drawn. Stragglers, prompts prefilled again and padding are in it. So is attention, by the bundles of
-  its kernels' schedules: the pages and blocks that it reads, each at the longer of its bundles and its bytes. *Host* is
-  what the engine's own code takes between chunks, measured on the machine that compiles. What the host does with
-  finished samples and the end of the sandbox's work are not in it.
+  It is a lower bound on the time of a step, not an estimate: a real step takes longer. It is for the mean lengths that
+  are named, which are assumptions. *Most tokens/s/chip* are the response tokens of a step over that time.
 - *Functions* are `all`, or `largest`: the one of each kind with the most in memory. It has the longest rows, the most
   slots, prompts and positions. Players of one model share it.
 """
@@ -113,25 +92,12 @@ class Report:
     selection: str  # which functions were compiled
     rows: list[Row]
     estimate: Mapping[str, Any]  # `codea1.lab.aot.roofline.Roofline`
-    time: "StepTime | None"  # None where not all functions were compiled
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the report of which `content` is the `dataclasses.asdict`."""
         rows = [Row(**row | {"result": CompilerResult.from_json(row["result"])}) for row in content["rows"]]
-        return cls(**content | {"rows": rows, "time": content["time"] and StepTime(**content["time"])})
-
-
-@dataclass(frozen=True)
-class StepTime:
-    """The time of a step by compiled cycles."""
-
-    lengths: str  # of prompts and responses, as `drawn_lengths` takes them
-    seconds: float
-    range: Sequence[float]  # from least to most, by CYCLES_WITHIN and HOST_WITHIN
-    tokens_per_second_per_chip: float  # of responses
-    utilisation: Mapping[str, float]  # 6 N D / peak of the update, by player
-    phases: Sequence[Mapping[str, Any]]  # name, calls, and seconds by what they are priced from
+        return cls(**content | {"rows": rows})
 
 
 def report(
@@ -141,18 +107,15 @@ def report(
     cache: ResultCache,
     selection: str = "all",
     watch: Callable[[Compilation, int, int], None] = lambda job, number, total: None,
-    lengths: str = "lognormal",
 ) -> Report:
     """Compiles the functions of a config for a slice, where the cache does not know the result.
 
     Args:
       selection: "largest" is the largest function of each kind, see `jobs.largest`.
       watch: is called with each function before its turn, its number and that of all.
-      lengths: of prompts and responses, for the time of a step; see `step_time.drawn_lengths`.
 
-    Raises BadInput where the mesh does not fit the slice, cannot cut a model or its rows; and as `drawn_lengths` does.
+    Raises BadInput where the mesh does not fit the slice, or cannot cut a model or its rows.
     """
-    drawn = {role: drawn_lengths(lengths, role, config) for role in METHODS[config.method].roles}
     known = models(config)
     mesh = device_mesh(config, topology.devices)
     planned = plan(config, mesh, known)
@@ -180,37 +143,6 @@ def report(
         selection=selection,
         rows=rows,
         estimate=asdict(estimate(config, planned.players, topology.chip)),
-        time=_time(config, planned, rows, lengths, drawn, topology.chip, cache) if selection == "all" else None,
-    )
-
-
-def _time(
-    config: ConfigDict,
-    planned: Plan,
-    rows: Sequence[Row],
-    lengths: str,
-    drawn: Mapping[str, SampledLengths],
-    chip: Chip,
-    cache: ResultCache,
-) -> StepTime:
-    results = {player: {row.name: row.result for row in rows if row.player == player} for player in planned.players}
-    clock, trained = simulate(config, planned.players, results, drawn, chip, partial(bundles, cache=cache.folder))
-    host = sum(kinds["host"] for kinds in clock.phases.values())
-    devices = clock.seconds() - host
-    utilisation = {}
-    for player, tokens in trained.items():
-        own = planned.players[player]
-        peak = own.mesh.size * chip.flops * clock.seconds(f"{player}: update")
-        utilisation[player] = 6 * num_weights(own.model) * tokens / peak
-    sampled = sum(int(each.responses.sum()) for each in drawn.values())
-    chips = next(iter(planned.players.values())).mesh.size
-    return StepTime(
-        lengths=lengths,
-        seconds=clock.seconds(),
-        range=[(1 - CYCLES_WITHIN) * devices + host / HOST_WITHIN, (1 + CYCLES_WITHIN) * devices + HOST_WITHIN * host],
-        tokens_per_second_per_chip=sampled / clock.seconds() / chips,
-        utilisation=utilisation,
-        phases=[{"name": name, **kinds, "calls": clock.calls[name]} for name, kinds in clock.phases.items()],
     )
 
 
@@ -247,7 +179,7 @@ def _advice(report: Report, worst: Row) -> list[str]:
         return [
             f"References, parameters and optimizers alone take {always / 2**30:.1f} GiB of each chip: "
             f"use a slice of {math.ceil(always * report.chips / limit)} such chips or more, or of chips with more "
-            "memory; config.model.offload_moments keeps moments on the hosts."
+            "memory."
         ]
     settings, data_parallel = report.settings, report.mesh["replica"] * report.mesh["fsdp"]
     advice = []
@@ -282,10 +214,7 @@ def show(report: Report, console: Console) -> None:
     console.print(f"in memory: {_residents(report)}", highlight=False)
     for player, source in report.models.items():
         console.print(f"{player}: {source}", highlight=False)
-    for line in filter(None, (_least_time(report), _between_slices(report))):
-        console.print(line, highlight=False)
-    if report.time:
-        console.print(_phases(report.estimate, report.time).terminal(_time_of_step(report.time)))
+    console.print(_least_time(report), highlight=False)
     console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
     for sentence in filter(None, [fit.worst.result.refusal, *fit.advice]):
         console.print(f"  {sentence}", highlight=False)
@@ -298,9 +227,6 @@ def markdown(reports: Sequence[Report]) -> str:
         fit = fit_of(report)
         parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{fit}.\n"]
         parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
-        if report.time:
-            parts += [f"{_time_of_step(report.time)}\n", _phases(report.estimate, report.time).markdown(), ""]
-        parts += [f"{line}\n" for line in [_between_slices(report)] if line]
         parts.append(_functions(report).markdown())
     return "\n".join(parts)
 
@@ -314,7 +240,6 @@ def _summary(report: Report) -> list[str]:
     shares = {"learn": 0.0, "rollout": 0.0}  # the largest of HBM in each phase
     for row in report.rows:
         shares[row.phase] = max(shares[row.phase], row.peak / report.hbm)
-    least, time = report.estimate, report.time
     return [
         report.config,
         report.topology,
@@ -322,9 +247,8 @@ def _summary(report: Report) -> list[str]:
         f"{len(report.rows)} ({report.selection})",
         *(f"{share:.0%}" for share in shares.values()),
         "fits" if fit_of(report).fits else "**does not fit**",
-        f"{least['seconds']:.0f} s",
-        f"{time.seconds:.0f} s" if time else "-",
-        f"{time.tokens_per_second_per_chip if time else least['tokens_per_second_per_chip']:.0f}",
+        f"{report.estimate['seconds']:.0f} s",
+        f"{report.estimate['tokens_per_second_per_chip']:.0f}",
     ]
 
 
@@ -340,27 +264,7 @@ def _cells(report: Report, row: Row) -> list[str]:
         parts = (found.argument_bytes, found.aliased_bytes, found.temporary_bytes, row.beside, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
     sent = ", ".join(f"{each.count} {kind} {each.bytes / 2**20:.0f} MiB" for kind, each in found.collectives.items())
-    spent = sum(found.cost.seconds(_chip(report)).values())
-    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{spent * 1e3:.1f}", f"{found.seconds:.0f} s"]
-
-
-def _chip(report: Report) -> Chip:
-    return CHIPS[split(report.topology)[1].partition("-")[0].partition(":")[0]]
-
-
-def _between_slices(report: Report) -> str:
-    """Returns what each function sends to other slices, and a step's seconds of it; nothing of one slice."""
-    calls = [
-        f"{row.player}: {row.name} {row.result.cost.dcn_bytes / 2**20:.1f} MiB, {row.result.cost.transfers:.0f} times, "
-        f"{row.result.cost.seconds(_chip(report))['between slices'] * 1e3:.1f} ms"
-        for row in report.rows
-        if row.result.cost.transfers
-    ]
-    if not calls:
-        return ""
-    step = report.time and sum(phase.get("between slices", 0.0) for phase in report.time.phases)
-    of_step = "" if step is None else f" In a step: {step:.1f} s."
-    return f"A chip sends to other slices, in a call: {'; '.join(calls)}.{of_step}"
+    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{found.seconds:.0f} s"]
 
 
 def _residents(report: Report) -> str:
@@ -372,28 +276,9 @@ def _least_time(report: Report) -> str:
     lengths = ", ".join(f"{name} {each['prompt']} + {each['response']}" for name, each in estimate["lengths"].items())
     phases = ", ".join(f"{each['name']} {each['seconds']:.1f} s ({each['bound']})" for each in estimate["phases"])
     return (
-        f"Least time of a step by the roofline, for a mean of {lengths} tokens: {estimate['seconds']:.0f} s, "
+        f"Least time of a step by the roofline, for a mean of {lengths} tokens: {estimate['seconds']:.0f} s, at most "
         f"{estimate['tokens_per_second_per_chip']:.0f} response tokens/s/chip. {phases}."
     )
-
-
-def _time_of_step(time: StepTime) -> str:
-    utilisation = ", ".join(f"{role} {share:.0%}" for role, share in time.utilisation.items())
-    return (
-        f"Time of a step by compiled cycles, lengths {time.lengths}: {time.seconds:.0f} s "
-        f"({time.range[0]:.0f} to {time.range[1]:.0f}), "
-        f"{time.tokens_per_second_per_chip:.0f} response tokens/s/chip; 6 N D / peak of the update: {utilisation}."
-    )
-
-
-def _phases(estimate: Mapping[str, Any], time: StepTime) -> TextTable:
-    least = {each["name"]: each["seconds"] for each in estimate["phases"]}
-    cells = []
-    for phase in time.phases:
-        kinds = [phase.get(kind, 0.0) for kind in ("estimated", "kernels", "collectives", "host", "between slices")]
-        numbers = [f"{seconds:.1f}" for seconds in (least.get(phase["name"], 0.0), sum(kinds), *kinds[1:3])]
-        cells.append([phase["name"], *numbers, str(phase["calls"])])
-    return TextTable(_PHASES, cells)
 
 
 def _gib(size: float) -> str:

@@ -1,7 +1,8 @@
-"""The least time that a training step can take on a slice, from hand-counted work and what its chips can do.
+"""A lower bound on the time of a training step on a slice, from hand-counted work and what its chips can do.
 
 Each phase takes as long as the slowest of arithmetic, memory and links alone, at their peak, with perfect overlap and
-no padding but that of static shapes. Compiled functions reach a part of it.
+no padding but that of static shapes. It is a bound, not an estimate: a real step takes longer. What slices send each
+other is not in it.
 """
 
 import math

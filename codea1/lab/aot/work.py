@@ -31,18 +31,14 @@ class Chip:
     hbm_bandwidth: float  # bytes per second
     ici_bandwidth: float  # bytes per second that a chip sends to one neighbour
     ici_axes: int  # of the torus
-    dcn_bandwidth: float  # bytes per second that a chip sends to other slices, its share of its host's network
-    clock: float  # cycles per second, of the compiler's estimates
-    cores: int = 1
 
 
 # HBM as the compiler states it when a function does not fit; the rest from the TPU chapter of Google's "How to scale
-# your model" (jax-ml.github.io/scaling-book/tpus), but for the network: docs.cloud.google.com/tpu/docs gives a host of
-# eight chips 2 x 100 Gb/s on v5e and 4 x 200 Gb/s on v6e (/v6e), and a v5p chip 50 Gb/s (/v5p-training).
+# your model" (jax-ml.github.io/scaling-book/tpus).
 CHIPS = {
-    "v5e": Chip("v5e", int(15.75 * GIB), PEAK_FLOPS["TPU v5e"], 0.81e12, 45e9, 2, 3.125e9, 1.5e9),
-    "v6e": Chip("v6e", int(31.25 * GIB), PEAK_FLOPS["TPU v6e"], 1.6e12, 90e9, 2, 12.5e9, 1.75e9),
-    "v5p": Chip("v5p", int(95.74 * GIB), PEAK_FLOPS["TPU v5p"], 2.8e12, 90e9, 3, 6.25e9, 1.75e9, cores=2),
+    "v5e": Chip("v5e", int(15.75 * GIB), PEAK_FLOPS["TPU v5e"], 0.81e12, 45e9, 2),
+    "v6e": Chip("v6e", int(31.25 * GIB), PEAK_FLOPS["TPU v6e"], 1.6e12, 90e9, 2),
+    "v5p": Chip("v5p", int(95.74 * GIB), PEAK_FLOPS["TPU v5p"], 2.8e12, 90e9, 3),
 }
 
 

@@ -32,6 +32,7 @@ import numpy as np
 from ml_collections import ConfigDict
 from rollout_workload import MODEL, PROMPT, SAMPLES, prompts
 
+from bench.micro_run import make_player
 from codea1.config import default_config
 from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample
@@ -90,7 +91,7 @@ def player(c: ConfigDict, shape: Qwen2Config = SHAPE) -> Player:
     with tempfile.TemporaryDirectory() as folder:
         model_writer.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
         c.code.model = folder
-        return Player("code", c, mesh, SimpleNamespace(stop_ids=(), pad_id=0))
+        return make_player("code", c, mesh, SimpleNamespace(stop_ids=(), pad_id=0))
 
 
 def reward(sample: Sample) -> float:

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
+from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.config import default_config
@@ -15,7 +17,10 @@ from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.procedural import prepare
 from codea1.models import qwen2
-from codea1.models.config import Qwen2Config
+from codea1.models.config import Qwen2Config, SpecialIds
+from codea1.players.base import Start
+from codea1.players.functions import PlayerFunctions
+from codea1.players.player import Player
 
 # What two runs of one config do not share: a second run finds other caches, another clock and storage in another mood.
 NOT_PROMISED = ("time/", "perf/", "sandbox/", "storage/", "code/update_tflops", "test/update_tflops")
@@ -71,6 +76,12 @@ def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     c.validation.test_samples = 2
     c.checkpoint.every = 3
     return c
+
+
+def make_player(name: str, config: ConfigDict, mesh: Mesh, tokenizer: Any) -> Player:
+    """A player alone, as `codea1.training.setup.assemble` makes it; of the tokenizer only stop and pad ids are read."""
+    start, ids = Start(config[name].model), SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+    return Player(PlayerFunctions(name, config, mesh, start.model(), ids), config, start, tokenizer)
 
 
 def write_config(config: ConfigDict, path: Path) -> Path:

@@ -31,6 +31,7 @@ import numpy as np
 from grpo_step import Spent, taught
 from ml_collections import ConfigDict
 
+from bench.micro_run import make_player
 from codea1.lab.aot import work
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config, SpecialIds
@@ -162,7 +163,7 @@ def main() -> None:
     print(f"load average {os.getloadavg()[0]:.1f} at the start", flush=True)
     peer = Peer(given.peers, given.folder) if given.peers else None
     mesh, ids = make_mesh(1, 1, 1, devices=jax.devices()[:1]), SpecialIds((), 0)
-    code = Player("code", config(given.folder, PROMPTS * SAMPLES), mesh, SimpleNamespace(stop_ids=(), pad_id=0))
+    code = make_player("code", config(given.folder, PROMPTS * SAMPLES), mesh, SimpleNamespace(stop_ids=(), pad_id=0))
     model, stored = code.functions.model, config_json.read(ModelFolder(given.folder))
     most, bandwidth = machine(model, code.base["embedding"], peer)
     drawn = np.random.default_rng(0).integers(3, model.vocab_size, (max(BATCHES), PROMPT)).tolist()

@@ -15,6 +15,7 @@ import pytest
 from flax import nnx
 from ml_collections import ConfigDict
 
+from bench.micro_run import make_player
 from codea1.config import validate
 from codea1.game.calls import Call, CallTest
 from codea1.game.methods import game_rules
@@ -23,7 +24,6 @@ from codea1.game.question import Question
 from codea1.game.round import Round
 from codea1.lab import model_writer
 from codea1.models import qwen2
-from codea1.players.player import Player
 from codea1.rollout.engine import Sample
 from codea1.runtime.hosts import Hosts, stable_hash
 from codea1.sandbox.host.grading import Grading, GroundTruthAnswer
@@ -130,7 +130,7 @@ class Play:
         self.games, self.rng = made_games(), np.random.default_rng(1)
         self.samples: dict[tuple[str, str, int], Sample] = {}  # by role, question and index
         self.texts: dict[tuple[int, ...], str] = {}
-        self.players = {role: Player(role, config, device_mesh(config), self) for role in LONGEST}
+        self.players = {role: make_player(role, config, device_mesh(config), self) for role in LONGEST}
         self.reference, self.before = {}, {}
         for role, player in self.players.items():  # they have moved away from their reference policies
             self.reference[role], moved = as_float64(player.params), jax.tree.map(lambda p: 1.1 * p, player.params)

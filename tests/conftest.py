@@ -18,11 +18,10 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from bench.micro_run import make_micro_config, make_model_folder
+from bench.micro_run import make_micro_config, make_model_folder, make_player
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import load_tokenizer
 from codea1.lab.worlds.procedural import prepare
-from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.sharding import device_mesh
@@ -98,7 +97,7 @@ def saved_run(model_folder: Path, data_folder: Path, tmp_path_factory: pytest.Te
     folder = RunFolder.open(str(tmp_path_factory.mktemp("saved") / "run"), config.to_dict())
     tokenizer = load_tokenizer(config.code.model)
     mesh = device_mesh(config)
-    states = {name: Player(name, config, mesh, tokenizer).state for name in ("code", "test")}
+    states = {name: make_player(name, config, mesh, tokenizer).state for name in ("code", "test")}
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=1)
     for step, factor in ((3, 1.5), (6, 2.5)):
         moved = {

@@ -13,6 +13,7 @@ from codea1.models.config import PUBLISHED, PUBLISHED_IDS
 from codea1.models.huggingface import StoredTensors
 from codea1.players import memory
 from codea1.players.base import Model
+from codea1.players.functions import functions_of_players
 from codea1.players.memory import device_memory
 from codea1.rollout import functions
 from codea1.rollout.engine import Request
@@ -110,8 +111,8 @@ def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monke
         config.code.kl_coefficient, config.code.old_log_probs, config.model.dtype = 0.0, "sampler", "bfloat16"
     said = []
     monkeypatch.setattr(memory, "device_memory", lambda: 1 << 60)
-    of_run = memory._of_run
-    monkeypatch.setattr(memory, "_of_run", lambda *arguments: (said.append(of_run(*arguments)), said[-1])[1])
+    of_run = memory.memory_of_run
+    monkeypatch.setattr(memory, "memory_of_run", lambda *arguments: (said.append(of_run(*arguments)), said[-1])[1])
     before = {id(x): x for x in jax.live_arrays()}  # kept, or another array would have the id of one that is gone
     policies = assemble(config).policies
     most = []
@@ -139,6 +140,11 @@ def large(rank: int, size: str = "1.5b") -> tuple[ConfigDict, dict[str, Model]]:
     return config, {"code": model, "test": model}
 
 
+def require(config: ConfigDict, models: dict[str, Model]) -> None:
+    mesh = device_mesh(config, jax.devices()[:1])
+    memory.require_memory(config, functions_of_players(config, mesh, models), models)
+
+
 @pytest.mark.parametrize(
     ("rank", "gib", "flags"),
     [
@@ -150,10 +156,9 @@ def large(rank: int, size: str = "1.5b") -> tuple[ConfigDict, dict[str, Model]]:
 )
 def test_what_cannot_fit_is_refused_with_what_would(monkeypatch, rank, gib, flags):
     config, models = large(rank)
-    mesh = device_mesh(config, jax.devices()[:1])
     monkeypatch.setattr(memory, "device_memory", lambda: gib * GIB)
     with pytest.raises(BadInput, match=rf"^this machine has {gib} GiB of memory left, and at least \d") as error:
-        memory.require_memory(config, mesh, models)
+        require(config, models)
     told, _, advice = str(error.value).partition("; with --config.")
     assert "(code: pages of keys" in told if rank else "(code: parameters and moments 17.3, test: par" in told
     changes = dict(each.split("=") for each in advice.split(" they would be ")[0].split(" --config."))
@@ -161,7 +166,7 @@ def test_what_cannot_fit_is_refused_with_what_would(monkeypatch, rank, gib, flag
     for key, value in changes.items():
         kind = type(config.to_dict()[key.split(".")[0]].get(key.split(".")[1]))
         config.update_from_flattened_dict({key: kind(value) if kind is not dict else int(value)})
-    memory.require_memory(config, mesh, models)
+    require(config, models)
 
 
 def test_where_nothing_helps_that_is_told(monkeypatch):
@@ -169,18 +174,7 @@ def test_where_nothing_helps_that_is_told(monkeypatch):
     config.code.advantage = config.test.advantage = "gae"  # adapters are not for them
     monkeypatch.setattr(memory, "device_memory", lambda: 30 * GIB)
     with pytest.raises(BadInput, match=r"; it takes a smaller model, or more devices to cut it over \(config"):
-        memory.require_memory(config, device_mesh(config, jax.devices()[:1]), models)
-
-
-@pytest.mark.parametrize(("rank", "weights"), [(0, 1_543_714_304), (16, 18_464_768)])
-def test_past_players_are_in_memory_while_others_answer(rank, weights):
-    config, models = large(rank)  # 1.54B by Qwen's own count; adapters: 16 numbers a row and a column of each kernel
-    needed = []
-    for config.opponents.side in ("", "test", "both"):
-        parts = memory._of_run(config, device_mesh(config, jax.devices()[:1]), models)
-        assert any(what.endswith(memory.CACHE) for what in parts)
-        needed.append(sum(parts.values()))
-    assert [each - needed[0] for each in needed] == [0, 4 * weights, 2 * 4 * weights]
+        require(config, models)
 
 
 def test_nothing_is_loaded_that_cannot_fit(micro_config, model_folder, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 from flax import nnx
 from ml_collections import ConfigDict
 
+from bench.micro_run import make_player
 from codea1.config import default_config, validate
 from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample
@@ -106,7 +107,7 @@ def config(tmp_path_factory):
 
 
 def player_of(name: str, config: ConfigDict) -> Player:
-    return Player(name, config, device_mesh(config), SimpleNamespace(stop_ids=(1,), pad_id=0))
+    return make_player(name, config, device_mesh(config), SimpleNamespace(stop_ids=(1,), pad_id=0))
 
 
 @pytest.fixture(params=SECTIONS)

@@ -8,9 +8,8 @@ import jax
 import numpy as np
 import pytest
 
-from bench.micro_run import make_micro_config
+from bench.micro_run import make_micro_config, make_player
 from codea1.data.tokenizer import load_tokenizer
-from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -28,7 +27,7 @@ def run(model_folder, data_folder, tmp_path_factory) -> str:
     """A run with one checkpoint of the policies as they start."""
     config = make_micro_config(model_folder, data_folder)
     tokenizer, mesh = load_tokenizer(model_folder), device_mesh(config)
-    players = [Player(name, config, mesh, tokenizer) for name in ("code", "test")]
+    players = [make_player(name, config, mesh, tokenizer) for name in ("code", "test")]
     config.mesh.tensor = 2
     for player in (config.code, config.test):
         player.micro_batch_size = 4

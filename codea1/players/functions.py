@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+from collections.abc import Mapping
 from functools import cached_property
 
 import jax
@@ -20,10 +21,10 @@ from codea1.learn.surrogates import Clip
 from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
 from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
-from codea1.models.config import Qwen2Config, SpecialIds, require_divisible
+from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params
-from codea1.players.base import Start
+from codea1.players.base import Model, Start
 from codea1.rollout.engine import Engine
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import Function
@@ -47,13 +48,14 @@ class PlayerFunctions:
           ids: of its tokenizer.
 
         Raises:
-          BadInput: the mesh cannot cut the model, it was not made for rows so long, or adapters of another rank or
-            alpha shall learn.
+          BadInput: the model is not what the config says, the mesh cannot cut it, it was not made for rows so long, or
+            adapters of another rank or alpha shall learn.
         """
         self.name = name
         self._config = own = config[name]
         self._log_prob_chunk = config.model.log_prob_chunk
         self.learns = config.frozen != name
+        _require_shape(name, own, stored)
         self.model = player_model(config, name, stored, mesh)
         require_divisible(self.model, mesh)
         if own.max_prompt_length + own.max_response_length > stored.max_positions:
@@ -225,6 +227,11 @@ class CriticFunctions:
         return [*self.values.values(), *self.update.functions]
 
 
+def functions_of_players(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> dict[str, PlayerFunctions]:
+    """Returns the functions of each policy, by name. Raises BadInput as `PlayerFunctions` does."""
+    return {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
+
+
 def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
     """Returns the model of a folder as a run computes it on a mesh."""
     return dataclasses.replace(
@@ -266,3 +273,16 @@ def adamw(config: ConfigDict) -> AdamWConfig:
 def has_reference(config: ConfigDict) -> bool:
     """Returns whether the policy of a player's section is held close to the one it started from, which is then kept."""
     return config.kl_coefficient > 0
+
+
+def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
+    """Raises BadInput when the folder holds another model than the one the config names."""
+    if not config.shape:
+        return
+    expected = PUBLISHED[config.shape]
+    for field in SIZES:
+        found, wanted = getattr(stored, field), getattr(expected, field)
+        if found != wanted:
+            raise BadInput(
+                f"config.{name}.shape is {config.shape!r}, whose {field} is {wanted}, but {config.model} has {found}."
+            )

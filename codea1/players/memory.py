@@ -16,11 +16,10 @@ from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.game.opponents import SIDES
 from codea1.learn.update import abstract_gradients
 from codea1.models.weights import is_transposed
 from codea1.players.base import Model
-from codea1.players.functions import PlayerFunctions, has_reference
+from codea1.players.functions import PlayerFunctions, functions_of_players, has_reference
 from codea1.runtime.errors import BadInput
 from codea1.runtime.memory import available_memory
 
@@ -59,12 +58,6 @@ def kept(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Map
     return parts
 
 
-def of_past(config: ConfigDict, players: Mapping[str, PlayerFunctions]) -> Parts:
-    """Returns what is on each device besides while any player answers: the weights of the past players of the step."""
-    drawn = SIDES[config.opponents.side]
-    return {f"{name}: past weights": bytes_per_device(players[name].abstract_state.params) for name in drawn}
-
-
 def generating(own: PlayerFunctions) -> Parts:
     """Returns what is on each device besides while a player answers."""
     functions = {function.kind: function for function in own.generation}
@@ -89,11 +82,12 @@ def device_memory() -> int | None:
     return available_memory() if devices[0].platform == "cpu" else None
 
 
-def require_memory(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> None:
+def require_memory(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> None:
     """Raises BadInput: what a run has on a device at once cannot fit. Names the largest parts and what would help."""
-    limit, parts = device_memory(), _of_run(config, mesh, models)
+    limit, parts = device_memory(), memory_of_run(config, players, models)
     if limit is None or sum(parts.values()) <= limit:
         return
+    mesh = next(iter(players.values())).mesh
     helps = next(_remedies(config, mesh, models, limit), None)
     advice = helps or "it takes a smaller model, or more devices to cut it over (config.mesh)"
     raise BadInput(f"{_told(parts, limit)}; {advice}.")
@@ -106,13 +100,9 @@ def require_memory_of_policy(own: PlayerFunctions) -> None:
         raise BadInput(f"{_told(parts, limit)}; fewer slots and shorter lengths take fewer pages.")
 
 
-def _of_run(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Parts:
+def memory_of_run(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
     """Returns what is on a device when most is, of that which shapes tell."""
-    players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
-    past = of_past(config, players)
-    turns = [
-        past | {f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()
-    ]
+    turns = [{f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()]
     for name, own in players.items():
         if own.learns:
             gradients = bytes_per_device(abstract_gradients(own.abstract_state.params))
@@ -141,13 +131,14 @@ def _remedies(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model], limit
         with contextlib.suppress(BadInput):  # what cannot be so, such as adapters beside a critic
             changed = copy.deepcopy(config)
             changed.update_from_flattened_dict(changes)
-            parts = _of_run(changed, mesh, models)
+            parts = memory_of_run(changed, functions_of_players(changed, mesh, models), models)
             pages = max((size for what, size in parts.items() if what.endswith(CACHE)), default=0)
             fitting = math.floor((pages - sum(parts.values()) + limit) / GIB * 100) / 100
             if 0 < fitting * GIB < pages:
                 changes = {**changes, "rollout.cache_gib": fitting}
                 changed.rollout.cache_gib = fitting
             validate(changed)
-            if (fewer := sum(_of_run(changed, mesh, models).values())) <= limit:
+            players = functions_of_players(changed, mesh, models)
+            if (fewer := sum(memory_of_run(changed, players, models).values())) <= limit:
                 flags = " ".join(f"--config.{key}={value}" for key, value in changes.items())
                 yield f"with {flags} they would be {fewer / GIB:.3g}"

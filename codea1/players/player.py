@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer
@@ -24,7 +23,6 @@ from codea1.learn.batch import (
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
 from codea1.learn.update import TrainState, init_state
-from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds
 from codea1.models.flops import utilisation
 from codea1.models.lora import initialise_adapters, join
 from codea1.models.qwen2 import Params
@@ -35,7 +33,6 @@ from codea1.players.policy import Policy
 from codea1.rollout.decoding import stream_key
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
-from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import to_host
 
@@ -49,50 +46,53 @@ class Player(Policy):
     """
 
     def __init__(
-        self, name: str, config: ConfigDict, mesh: Mesh, tokenizer: ChatTokenizer, others: Iterable["Player"] = ()
-    ):
-        """Loads the model and declares its functions; nothing is compiled before the first use.
+        self,
+        functions: PlayerFunctions,
+        config: ConfigDict,
+        start: Start,
+        tokenizer: ChatTokenizer,
+        others: Iterable["Player"] = (),
+    ) -> None:
+        """Loads the weights.
 
         Args:
-          name: "code" or "test", the section of `config` that describes the player.
+          functions: of the player's section of `config`.
           config: the whole config of the run.
-          mesh: of the devices that it computes on.
+          start: the folders of that section.
           tokenizer: the one in its folder.
           others: players of the run; with those that start from the same base it shares what never changes.
 
         Raises:
-          BadInput: the folder cannot be read, what is in it is not what the config says, or the mesh cannot cut it.
+          BadInput: the weights cannot be read, or are not those that the folder's configuration describes.
         """
+        name = functions.name
         c = config[name]
         self.roles = METHODS[config.method].roles_of(name)
-        self._mesh = mesh
+        self._mesh = functions.mesh
         self._temperature = np.float32(c.temperature)
         self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
-        files = Start(c.model)
-        self._base_place, stored = files.base.place, files.model()
-        _require_shape(name, c, stored)
-        functions = PlayerFunctions(name, config, mesh, stored, SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+        self._base_place = start.base.place
         self.learns = functions.learns
-        start: Params = {}  # what it has of its own
+        params: Params = {}  # those that are its own, not of a base that players share
         if functions.model.lora_rank:
             key = stream_key(config.seed, f"{name}/adapters", 0)
             drawn = initialise_adapters(functions.model, key, functions.shardings.params) if self.learns else None
-            start = functions.place_adapters(files, absent=drawn)
+            params = functions.place_adapters(start, absent=drawn)
         elif self.learns:
-            start = files.checkpoint().place(functions.shardings.params, functions.model.param_dtype)
+            params = start.checkpoint().place(functions.shardings.params, functions.model.param_dtype)
         # The base of adapters, and all weights of a frozen player without: neither ever changes.
         shared = [each.base for each in others if each.base and each._base_place == self._base_place]
-        self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(files)
+        self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(start)
         self._critic: Critic | None = None
         if functions.critic:
-            self._critic = Critic(c, config.steps, functions.critic, functions.model, files.checkpoint())
-        super().__init__(name, config, tokenizer, functions, {} if self.learns else start)
+            self._critic = Critic(c, config.steps, functions.critic, functions.model, start.checkpoint())
+        super().__init__(name, config, tokenizer, functions, {} if self.learns else params)
         self.state: TrainState | None = None
         self._reference: Params = {}
         if self.learns:
-            self.state = init_state(start, functions.optimizer, functions.shardings)
+            self.state = init_state(params, functions.optimizer, functions.shardings)
             if has_reference(self._config):
-                self._reference = join(start, self.base)
+                self._reference = join(params, self.base)
 
     @property
     def params(self) -> Params:
@@ -257,19 +257,6 @@ class Player(Policy):
         score = self.functions.score[batch.tokens_BT.shape]
         log_probs_BT, _ = score(params, batch.tokens_BT, self._temperature, batch.packing)
         return log_probs_BT
-
-
-def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
-    """Raises BadInput when the folder holds another model than the one the config names."""
-    if not config.shape:
-        return
-    expected = PUBLISHED[config.shape]
-    for field in SIZES:
-        found, wanted = getattr(stored, field), getattr(expected, field)
-        if found != wanted:
-            raise BadInput(
-                f"config.{name}.shape is {config.shape!r}, whose {field} is {wanted}, but {config.model} has {found}."
-            )
 
 
 # The others are averaged.

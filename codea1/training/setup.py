@@ -20,6 +20,7 @@ from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL
 from codea1.models.files import ModelFolder
 from codea1.players.base import Start
+from codea1.players.functions import functions_of_players
 from codea1.players.memory import require_memory
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
@@ -89,7 +90,9 @@ def assemble(config: ConfigDict) -> Components:
     for start in starts.values():
         require_made_for(config, start.base)
     _require_one_vocabulary(starts, tokenizers)
-    require_memory(config, mesh, {name: start.described(tokenizers[name]) for name, start in starts.items()})
+    models = {name: start.described(tokenizers[name]) for name, start in starts.items()}
+    functions = functions_of_players(config, mesh, models)
+    require_memory(config, functions, models)
     for start in starts.values():
         start.require_base()
     sets = {name: questions_of(config, name) for name in ("train", "validation", "test")}
@@ -121,7 +124,7 @@ def assemble(config: ConfigDict) -> Components:
         )
     policies: dict[str, Player] = {}
     for name in rules.method.policies:
-        policies[name] = Player(name, config, mesh, tokenizers[name], policies.values())
+        policies[name] = Player(functions[name], config, starts[name], tokenizers[name], policies.values())
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Components(rules, players, policies, feed, train, dropped, untested, **sets)

@@ -86,7 +86,7 @@ class Trainer(ABC):
         metrics |= self._sandbox_metrics(seconds)
         for name, player in self._policies.items():
             metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
-        samples = [record.sample for record in (*step.round.solutions, *step.round.suites)]
+        samples = [solution.sample for solution in step.round.solutions] + [suite.sample for suite in step.round.suites]
         tokens = sum(len(sample.token_ids) for sample in samples)
         metrics["perf/tokens"] = float(tokens)
         metrics["perf/tokens_per_second"] = tokens / seconds["round"]

@@ -15,8 +15,8 @@ from codea1.config import trained_sequences
 from codea1.game.methods import METHODS
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config
 from codea1.players.base import Model, Start
-from codea1.players.functions import PlayerFunctions
-from codea1.players.memory import bytes_per_device, generating, kept, of_past
+from codea1.players.functions import PlayerFunctions, functions_of_players
+from codea1.players.memory import bytes_per_device, generating, kept
 from codea1.runtime.compilations import Function
 
 
@@ -61,9 +61,10 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
 
     Raises BadInput when the mesh cannot cut one of them.
     """
-    players = {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
-    always, by_turns = kept(config, players, models), of_past(config, players)
-    beside = sum(always.values()) + sum(by_turns.values())
+    players = functions_of_players(config, mesh, models)
+    always = kept(config, players, models)
+    by_turns: dict[str, int] = {}
+    beside = sum(always.values())
     jobs: list[Compilation] = []
     for name, own in players.items():
         generation, turns = _generation(name, own, beside)

@@ -113,10 +113,9 @@ def picture(label: str, part: RenderableType, columns: int) -> str:
     """
     console = Console(record=True, file=io.StringIO(), width=columns)
     console.print(part)
-    options = {"clear": False, "unique_id": "t"}
-    dark = console.export_svg(theme=_DARK, code_format="{styles}", **options)
+    dark = console.export_svg(theme=_DARK, code_format="{styles}", clear=False, unique_id="t")
     template = _PICTURE.replace("DARK", dark.replace("{", "{{").replace("}", "}}"))
-    drawn = console.export_svg(theme=_LIGHT, code_format=template, **options)
+    drawn = console.export_svg(theme=_LIGHT, code_format=template, unique_id="t")
     # Texts fit their places: nothing need be clipped.
     drawn = re.sub(r' clip-path="url\(#[\w-]+\)"', "", drawn)
     return drawn.replace('aria-label="LABEL"', f'aria-label="{html.escape(visible(label))}"', 1)

@@ -13,6 +13,7 @@ from ml_collections import ConfigDict
 from codea1.game.methods import METHODS
 from codea1.learn.batch import TrainSample
 from codea1.players.base import Start, require_base
+from codea1.players.functions import functions_of_players
 from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -102,7 +103,10 @@ class SavedStep:
     def _learned(self, name: str, mesh: Mesh) -> dict[str, float]:
         # One player after the other: the devices here may be smaller than those of the run.
         own = self._config[name]
-        player = Player(name, self._config, mesh, Start(own.model).tokenizer(own.thinking))
+        start = Start(own.model)
+        tokenizer = start.tokenizer(own.thinking)
+        functions = functions_of_players(self._config, mesh, {name: start.described(tokenizer)})
+        player = Player(functions[name], self._config, start, tokenizer)
         if self.step > 1:
             require_base(self._config, name, self._checkpoints, self.step - 1, reference=True)
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))

@@ -1,9 +1,9 @@
 """The config of a run: every field with its unit and default, and the rules that it must keep.
 
 Defaults are the paper's where it has a value: the steps and their questions, `game`, how the players `code` and `test`
-sample and learn, how often a run is validated and saved. Ours are `data`, `noise`, `opponents`, `sandbox`, `model`,
-`rollout`, `mesh`, `watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of
-`validation` and `checkpoint`. docs/differences.md has what differs from the paper all the same.
+sample and learn, how often a run is validated and saved. Ours are `data`, `sandbox`, `model`, `rollout`, `mesh`,
+`watchdog`, `profile`, `sft`, a player's `critic` and what it compiles for, and the rest of `validation` and
+`checkpoint`. docs/differences.md has what differs from the paper all the same.
 
 A config file returns `default_config()` changed. `get_config(arg)` takes the text after the colon of
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
@@ -21,12 +21,11 @@ from ml_collections import ConfigDict
 
 from codea1.game.methods import METHODS, CodeRewardSource, own_file
 from codea1.game.mistake_book import EVICTION_RULES
-from codea1.game.opponents import PRIORITISED, SIDES, UNIFORM
 from codea1.game.prompts import TEMPLATES
-from codea1.game.rewards import REWARDS, Others, Reward
+from codea1.game.rewards import REWARDS, Reward
 from codea1.game.round import SELECTIONS
-from codea1.game.scripts import EXPOSURE, RANDOM, SCRIPTS
 from codea1.runs.folder import RunFolder
+from codea1.runtime import removed
 from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import is_installed, needs
 from codea1.runtime.fields import leaves, nearest
@@ -89,15 +88,7 @@ WEIGHS_VALIDITY = Where(
     lambda _, game: REWARDS[game.reward](0.0, 1).weights != REWARDS[game.reward](1.0, 1).weights,
 )
 HAS_TEST_LLM = Where("there is a Test LLM", lambda config, _: "test" in METHODS[config.method].roles)
-HAS_SCRIPT = Where(
-    "the method is scripted", lambda config, _: METHODS[config.method].code_reward is CodeRewardSource.SCRIPT
-)
-HAS_SUITES = Where(
-    "the Code LLM is paid by suites",
-    lambda config, _: METHODS[config.method].code_reward in (CodeRewardSource.GENERATED_TESTS, CodeRewardSource.SCRIPT),
-)
 HAS_BOOK = Where("game.mistake_book is True", lambda _, game: game.mistake_book)
-HAS_PAST = Where("opponents.side is set", lambda _, opponents: bool(opponents.side))
 IN_GROUPS = Where("advantage is grpo or gdpo", lambda _, player: player.advantage in ("grpo", "gdpo"))
 IS_GRPO = Where("advantage is grpo", lambda _, player: player.advantage == "grpo")
 IS_GAE = Where("advantage is gae", lambda _, player: player.advantage == "gae")
@@ -190,7 +181,7 @@ def _data() -> ConfigDict:
     c.test = question_source("test")  # reported, never chosen on
     # Share of a set's questions whose prompt may be too long; those to train on are left out.
     c.max_dropped = share(0.1)
-    # Methods static_tests and scripted: file of tests that reward the Code LLM, of `codea1.lab dump_tests` or `worlds`.
+    # Method static_tests: file of tests that reward the Code LLM, of `codea1.lab dump_tests` or `worlds`.
     c.static_tests = ""
     return c
 
@@ -205,7 +196,7 @@ def _game() -> ConfigDict:
     c.assert_forms = one_of("all", ("equality", "all"))  # of codea1.game.forms, or the paper's: `f(x) == v` alone
     # A key of codea1.game.rewards.REWARDS, or FILE.py:CLASS; also decides which tests run, and so enter the book.
     c.reward = "official"
-    # Weight of validity in the Test LLM's reward (`rewards.Reward`, by `methods.game_rules`); none in utrl and cure.
+    # Weight of validity in the Test LLM's reward (`rewards.Reward`, by `methods.game_rules`).
     c.alpha = share(0.5, WEIGHS_VALIDITY, HAS_TEST_LLM)
     # Of the question's mutants killed in the adversarial part, against the program shown.
     c.mutant_weight = share(0.0, HAS_TEST_LLM)
@@ -218,21 +209,7 @@ def _game() -> ConfigDict:
     c.trained_solutions = positive(1, HAS_TEST_LLM)  # solutions per question whose suites train the Test LLM
     c.selection = one_of("variance", SELECTIONS, HAS_TEST_LLM)  # of codea1.game.round; variance is TOPVAR
     c.max_rounds = positive(1)  # more: further questions are played until enough teach the Code LLM something (DAPO)
-    c.script = one_of(RANDOM, SCRIPTS, HAS_SCRIPT)  # of codea1.game.scripts: which tests the suites of `scripted` hold
-    # Of suites about a program that some test of its question fails: those that hold one such test.
-    c.exposure = share(0.0, Where(f"game.script is {EXPOSURE}", lambda _, game: game.script == EXPOSURE))
     c.prompts = "default"  # "default", "tiny" or the path of a JSON file with templates
-    return c
-
-
-def _opponents() -> ConfigDict:
-    """Returns which players of the run's own checkpoints play besides; see `codea1.game.opponents`."""
-    c = ConfigDict()
-    c.side = one_of("", SIDES)  # past checkpoints of "code", "test" or "both" play; empty: of neither
-    c.share = share(0.5, HAS_PAST)  # of a step's questions, on each side, and with "both" each side has others
-    c.every = positive(50, HAS_PAST)  # training steps between the checkpoints that may play, all of which are kept
-    # Which of them plays in a step; "prioritised": rather one that the learner loses against.
-    c.draw = one_of(UNIFORM, (UNIFORM, PRIORITISED), HAS_PAST)
     return c
 
 
@@ -288,14 +265,6 @@ def _config() -> ConfigDict:
     c.data = _data()
 
     c.game = _game()
-
-    c.noise = ConfigDict()  # labels of the training questions that are wrong on purpose; check scripts stay true
-    # Of a question's calls answered with the answer of a golden test, where one states another.
-    c.noise.wrong_answers = share(0.0, HAS_SUITES)
-    # The Test LLM's are dealt at random over a step's suites.
-    c.noise.permuted_rewards = Field(False, where=(HAS_TEST_LLM,))
-
-    c.opponents = _opponents()
 
     c.code = player(max_prompt_length=4096)
     c.test = player(max_prompt_length=8192)
@@ -390,6 +359,8 @@ def use_method(config: ConfigDict, name: str, static_tests: str = "", own: Colle
     Raises BadInput: there is no such method or recipe.
     """
     known = (*METHODS, SIMPLE, *own)
+    if gone := removed.removed_name("the method", name, removed.METHODS):
+        raise BadInput(gone)
     if name not in known:
         raise BadInput(f"method={name} is unknown; known are {', '.join(known)}.")
     config.data.static_tests = static_tests
@@ -445,12 +416,12 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
     for name in {each.game.reward: None for each in (config, file or config)}:
         if ".py:" in name:
             _register_reward(name)
+        elif gone := removed.removed_name("the reward", name, removed.REWARDS):
+            raise BadInput(gone)
         elif name not in REWARDS:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
-    if config.opponents.side and config.opponents.every >= config.steps:
-        raise BadInput(f"config.opponents.every is {config.opponents.every}; it must be less than config.steps.")
     for key, field in FIELDS.items():
         value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
@@ -509,9 +480,6 @@ def _check_values(config: ConfigDict) -> None:
         config.game.trained_solutions <= config.game.num_solutions,
         f"not exceed config.game.num_solutions, which is {config.game.num_solutions}",
     )
-    if config.game.mutant_weight and (reward := REWARDS.get(config.game.reward)):
-        pays_mutants = reward(0.5, 1, config.game.mutant_weight).others is Others.MUTANTS
-        check("game.mutant_weight", pays_mutants, f"be 0: the reward {config.game.reward} reads no mutants")
     can_log = is_installed("wandb") or not config.log.wandb.project
     check("log.wandb.project", can_log, f"be empty: it {needs('wandb')}")
     check("profile.first_step", config.profile.first_step <= config.steps, f"not exceed the {config.steps} steps")
@@ -519,13 +487,8 @@ def _check_values(config: ConfigDict) -> None:
     learners = [name for name in method.policies if name != config.frozen]
     rule = f"be empty, or one of two players, and {config.method} has {' and '.join(method.policies)}"
     check("frozen", not config.frozen or 0 < len(learners) < len(method.policies), rule)
-    if config.opponents.side:
-        saved, most = config.checkpoint.every, 1 / len(SIDES[config.opponents.side])
-        check("opponents.side", len(learners) == 2, "be empty: past players need two players that learn")
-        check("opponents.every", config.opponents.every % saved == 0, f"be a multiple of checkpoint.every, {saved}")
-        check("opponents.share", config.opponents.share <= most, f"not exceed {most} on each side")
-    needs_tests = method.code_reward in (CodeRewardSource.STATIC_TESTS, CodeRewardSource.SCRIPT)
-    rule = "name a file with methods static_tests and scripted, and be empty with others"
+    needs_tests = method.code_reward is CodeRewardSource.STATIC_TESTS
+    rule = "name a file with the method static_tests, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
     for name in ("code", "test"):
         has_critic = config[name].advantage == "gae"
@@ -558,6 +521,8 @@ def _check_fields(config: ConfigDict) -> None:
     for name in sorted(here.keys() - known.keys()):
         if any(each.startswith(f"{name}.") for each in known):
             raise BadInput(f"config.{name} is {here[name]!r}; it must be a section of fields.")
+        if gone := removed.removed_field(name):
+            raise BadInput(gone)
         near = nearest(name, known)
         raise BadInput(f"the config has no field {name}{f': do you mean {near}?' if near else '.'}")
     for name in sorted(known.keys() - here.keys()):

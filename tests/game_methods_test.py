@@ -4,7 +4,7 @@ import pytest
 
 from codea1.game.methods import METHODS, CodeRewardSource, Method
 
-GENERATED, GOLDEN, STATIC, SCRIPT = CodeRewardSource
+GENERATED, GOLDEN, STATIC = CodeRewardSource
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,6 @@ GENERATED, GOLDEN, STATIC, SCRIPT = CodeRewardSource
         ("code_a1", ("code", "test"), GENERATED, True, True),
         ("golden", ("code",), GOLDEN, False, False),
         ("static_tests", ("code",), STATIC, False, False),
-        ("scripted", ("code",), SCRIPT, False, True),
         ("black_box", ("code", "test"), GENERATED, False, True),
         ("self_play", ("code",), GENERATED, False, True),
         ("self_play_white_box", ("code",), GENERATED, True, True),

@@ -12,15 +12,13 @@ from codea1.game.question import AS_WRITTEN
 from codea1.game.rewards import (
     REWARDS,
     OfficialReward,
-    Others,
-    Reward,
     SolutionOutcome,
     SolutionReward,
     SuiteOutcome,
     SuiteReward,
     golden_reward,
 )
-from codea1.values import decode_exact, encode_exact
+from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
 
 LETTERS = {
@@ -208,7 +206,6 @@ def test_infrastructure_failure_masks_and_is_never_a_reward(policy):
         SolutionOutcome(True, (lost_truth,)),
     ]
     for outcome in lost:
-        outcome = dataclasses.replace(outcome, golden=verdicts("pi"))  # all that pays the Code LLM under cure
         assert (rules.code_reward(outcome).total, rules.code_reward(outcome).masked) == (None, "infra")
         first = rules.test_reward(outcome, outcome.suites[0])
         assert (first.total, first.masked) == (None, "infra")
@@ -245,7 +242,7 @@ def test_rewards_stay_within_their_bounds():
             [rules.code_reward(outcome).total, *(rules.test_reward(outcome, s).total for s in outcome.suites)]
             for outcome in outcomes
         )
-        lowest = -1 if name in ("simple", "cure") else 0
+        lowest = -1 if name == "simple" else 0
         assert all(lowest <= total <= 1 for total in paid if total is not None)
 
 
@@ -345,8 +342,8 @@ def test_a_suite_counts_its_asserts_and_those_that_are_rejected():
 
 def test_aiming_pays_where_the_program_shown_is_right():
     right = REWARDS["strict_tests"](0.3, 4, 0.5)
-    others = (verdicts("pppp"), verdicts("pfpp")), (verdicts("pppp"),) * 2
-    sharp, blunt = (dataclasses.replace(suite("pppp"), others=each) for each in others)
+    on_mutants = (verdicts("pppp"), verdicts("pfpp")), (verdicts("pppp"),) * 2
+    sharp, blunt = (dataclasses.replace(suite("pppp"), on_mutants=verdicts_) for verdicts_ in on_mutants)
     assert right.test_reward(solution("pppp"), sharp).total > right.test_reward(solution("pppp"), blunt).total
 
 
@@ -360,125 +357,12 @@ def test_terms_are_what_was_paid(policy):
 
 
 def test_mutants_killed_take_their_share_of_the_adversarial_part():
-    killed_one = SuiteOutcome(verdicts("pp"), others=(verdicts("pf"), verdicts("pp"), verdicts("pn"), verdicts("pp")))
-    none_right = SuiteOutcome((), others=((), ()))
+    on_mutants = (verdicts("pf"), verdicts("pp"), verdicts("pn"), verdicts("pp"))
+    killed_one = SuiteOutcome(verdicts("pp"), on_mutants=on_mutants)
+    none_right = SuiteOutcome((), on_mutants=((), ()))
     for name in ("official", "strict"):
         rules = REWARDS[name](0.5, 2, mutant_weight=0.25)
-        assert rules.others is Others.MUTANTS
         assert rules.test_reward(SolutionOutcome(True), killed_one).adversarial == 0.25 * 1 / 4
         assert rules.test_reward(SolutionOutcome(True), none_right).total == 0.0
-        assert REWARDS[name](0.5, 2).others is Others.NOTHING
-        lost = dataclasses.replace(killed_one, others=(verdicts("pf"), verdicts("fi")))
+        lost = dataclasses.replace(killed_one, on_mutants=(verdicts("pf"), verdicts("fi")))
         assert rules.test_reward(SolutionOutcome(True), lost).masked == "infra"
-
-
-def outcome_of(rules: Reward, *lines: str, fence: str = "```", others: tuple[str, ...] = ()) -> SuiteOutcome:
-    """A suite on f(n) = n + 1 for n >= 0, as the reward marks it: its solution passes, others get these verdicts."""
-    parsed = parse_suite("\n".join(["```python", *lines, fence]), "f")
-    answers = {}
-    for call in rules.calls(parsed):
-        n = decode_exact(call.arguments)[0][0]
-        answers[call] = Truth(encode_exact(n + 1), usable=n >= 0)
-    marked = rules.mark(parsed, answers, AS_WRITTEN)
-    ran = [Verdict.PASS] * sum(item.runs for item in marked)
-    return SuiteOutcome.of(parsed, marked, ran, rules.for_others(marked), map(verdicts, others))
-
-
-FIVE = ("assert f(1) == 2", "assert f(1) == 2", "assert f(2) == 2", "assert f(3) == 4", "assert f(4) == 5")
-
-
-@pytest.mark.parametrize(
-    ("k", "lines", "fence", "others", "terms"),
-    [
-        # Three right tests of four different ones; of four solutions two fail one or more, and one runs out of time.
-        (2, FIVE, "```", ("ppp", "pfe", "ptn", "pnn"), (3 / 4, 2 / 4, 1.0)),
-        (8, FIVE, "```", ("ppp", "fff"), (3 / 8, 1 / 2, 1.0)),
-        (2, ("assert f(1) == 1",), "```", ("", ""), (0.0, 0.0, 1.0)),
-        (2, FIVE[:1], "", ("p", "f"), (1 / 2, 1 / 2, 0.0)),
-        (2, ("x = 1",), "```", ("", ""), (0.0, 0.0, 0.0)),
-        (1, ("assert f(x", "assert f(x", "assert f(1) == 2"), "```", ("p", "e"), (1 / 2, 1 / 2, 1.0)),
-    ],
-)
-def test_utrl_test_reward(k, lines, fence, others, terms):
-    for alpha, valid in ((0.5, True), (0.9, False)):  # neither matters
-        rules = REWARDS["utrl"](alpha, k)
-        reward = rules.test_reward(SolutionOutcome(valid), outcome_of(rules, *lines, fence=fence, others=others))
-        assert (reward.terms, rules.weights) == (terms, (0.05, 0.85, 0.10))
-        assert reward.total == pytest.approx(0.05 * terms[0] + 0.85 * terms[1] + 0.10 * terms[2], rel=1e-12)
-        assert reward.total == pytest.approx(
-            0.05 * reward.validity + 0.85 * reward.adversarial - reward.penalty, rel=1e-12
-        )
-
-
-@pytest.mark.parametrize(
-    ("suites", "valid", "fenced", "total"),
-    [
-        (("ppf", "", "p"), True, True, 0.9 * 3 / (4 + 1e-6) + 0.1),  # all suites together, not their mean
-        (("ppf", "n"), True, False, 0.9 * 2 / (4 + 1e-6)),
-        (("", ""), True, True, 0.1),
-        (("pp",), False, True, 0.1),
-    ],
-)
-def test_utrl_code_reward(suites, valid, fenced, total):
-    outcome = dataclasses.replace(solution(*suites, valid=valid), fenced=fenced)
-    reward = REWARDS["utrl"](0.5, 4).code_reward(outcome)
-    assert (reward.total, reward.masked) == (pytest.approx(total, rel=1e-12), "")
-
-
-def test_cure_test_reward_by_hand():
-    """Two of three solutions are wrong. Right: f(1), f(4). Wrong: f(2) == 2. f(-1) raises. The rest is no test."""
-    rules = REWARDS["cure"](0.5, 6)
-    lines = (
-        "assert f(1) == 2",
-        "assert f(2) == 2",
-        "assert f(1) == 1",
-        "assert f(4) == 5",
-        "f(1)",
-        "assert f(-1) == 0",
-    )
-    suite = outcome_of(rules, *lines, "assert f(", "assert f(7) == 8", others=("pfpp", "fpfp", "npef"))
-    assert suite.others_right == (True, False, True, False)
-    graded = SolutionOutcome(True, (suite,), peers=(True, False, False))
-    reward = rules.test_reward(graded, suite)
-    # Right tests: half of the wrong solutions fail f(1), where one did not run it, and both f(4). Wrong: both pass
-    # f(2) == 2, and one passes f(-1) == 0.
-    assert (reward.validity, reward.adversarial, reward.penalty) == (2 / 6, (1 / 2 + 1) / 6, (1 + 1 / 2) / 6)
-    assert reward.total == 0.0
-    nobody_wrong = rules.test_reward(dataclasses.replace(graded, peers=(True, True, True)), suite)
-    assert (nobody_wrong.adversarial, nobody_wrong.penalty) == (2 / 6, 4 / 6)
-    assert nobody_wrong.total == pytest.approx(-2 / 6)
-    assert rules.test_reward(dataclasses.replace(graded, peers=(True, False, None)), suite).masked == "infra"
-
-
-def published_cure(passes: np.ndarray, num_golden: int) -> np.ndarray:
-    """`reward.py` of CURE before it normalises: rewards of generated tests, of a table [solution, test]."""
-    golden, generated = passes[:, :num_golden], passes[:, num_golden:]
-    correct = golden.all(axis=1)
-    is_right = generated[correct].all(axis=0)
-    sign = np.where(is_right, 1.0, -1.0)
-    if correct.all():
-        return sign
-    wrong = generated[~correct]
-    return sign * np.where(is_right, np.mean(~wrong, 0), np.mean(wrong, 0))
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_cure_pays_what_its_published_code_does(seed):
-    draw = np.random.default_rng(seed)
-    k, is_right = 5, draw.random(5) < 0.6
-    golden = draw.random((4, 3)) < 0.7
-    golden[0] = True  # a correct solution, without which CURE pays nothing
-    correct = golden.all(axis=1)
-    generated = np.where(correct[:, None], is_right, draw.random((4, k)) < 0.5)
-    rules = REWARDS["cure"](0.5, k)
-    others = tuple(verdicts("".join("fp"[passed] for passed in row)) for row in generated.astype(int))
-    suite = SuiteOutcome((), others=others, others_right=tuple(is_right.tolist()))
-    reward = rules.test_reward(SolutionOutcome(True, peers=tuple(correct.tolist())), suite)
-    expected = published_cure(np.hstack([golden, generated]), num_golden=3)
-    assert reward.total == pytest.approx(np.mean(expected), abs=1e-12)
-    assert np.dot(rules.weights, reward.terms) - reward.penalty == pytest.approx(reward.total, abs=1e-12)
-
-
-def test_cure_pays_a_solution_for_golden_tests_alone():
-    outcome = dataclasses.replace(solution("ffff", history="f"), golden=verdicts("pppn"))
-    assert REWARDS["cure"](0.5, 4).code_reward(outcome).total == 0.75

@@ -2,7 +2,7 @@
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 
@@ -109,16 +109,6 @@ def test_the_first_questions_whose_rewards_differ_train():
     for question, trains in zip(questions, (True, False, True, False), strict=True):
         records = [*question.solutions, *(suite for each in question.solutions for suite in each.suites)]
         assert {each.selected for each in records} == {trains}
-
-
-def test_a_question_that_a_past_code_llm_answered_takes_no_place_of_those_that_train():
-    past, own = played().questions[0], played().questions[0]
-    for each in past.solutions:
-        each.sample, each.selected = replace(each.sample, checkpoint=3), False
-    round_ = Round(7, [past, own])
-    round_.select(8, variance, 0)
-    round_.train_on_first(1)
-    assert all(each.selected for each in (*own.solutions, *round_.suites))
 
 
 def test_selection_marks_all_suites_of_the_chosen_solution():
@@ -321,16 +311,6 @@ def test_new_tests_expose_a_solution_and_replayed_ones_do_not():
         assert statistics(Round(7, [QuestionRecord(QUESTION, own)]))["code/contrast"] == contrast
 
 
-@pytest.mark.parametrize(
-    ("verdicts", "valid", "passes"),
-    [([PASS, PASS], True, True), ([PASS, NOT_RUN], True, False), ([PASS, INFRA], True, None), ([PASS], None, None)],
-)
-def test_a_solution_passes_golden_tests_when_it_passes_all(verdicts, valid, passes):
-    record = solution(0, [], [], valid)
-    record.golden = [GradedTest(make(n, n + 1), verdict) for n, verdict in enumerate(verdicts)]
-    assert record.passes_golden is passes
-
-
 def test_golden_tests_alone_give_no_metrics_of_the_test_llm():
     record = solution(0, [], [])
     record.golden = [GradedTest(make(0, 1), PASS), GradedTest(make(1, 2), FAIL)]
@@ -367,9 +347,8 @@ def test_paid_but_wrong_has_the_whole_reward_and_fails_its_check_script():
         return record
 
     solutions = [paid(1.0, False), paid(0.9, False), paid(1.0, True), paid(None, False), paid(1.0, None)]
-    solutions.append(paid(0.9 * 8 / (8 + 1e-6) + 0.1, False))  # all that UTRL pays
-    assert [each.paid_but_wrong for each in solutions] == [True, False, False, False, None, True]
-    assert statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))["code/paid_but_wrong"] == 2 / 5
+    assert [solution.paid_but_wrong for solution in solutions] == [True, False, False, False, None]
+    assert statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))["code/paid_but_wrong"] == 1 / 4
     assert "code/paid_but_wrong" not in statistics(played())
 
 

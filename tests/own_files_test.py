@@ -87,7 +87,7 @@ def test_a_file_that_is_missing_is_named(config, tmp_path):
     with pytest.raises(BadInput, match=r"config\.game\.reward: there is no file .*brief\.py\."):
         validate(config)
     config.game.reward = "briefly"
-    with pytest.raises(BadInput, match=r"must be one of cure, .*utrl, or FILE\.py:CLASS"):
+    with pytest.raises(BadInput, match=r"must be one of official, .*strict_tests, or FILE\.py:CLASS"):
         validate(config)
     (tmp_path / "prompts.json").unlink()
     with pytest.raises(BadInput, match=r"config\.game\.prompts: there is no file .*prompts\.json\."):
@@ -138,4 +138,4 @@ def test_who_reads_a_run_takes_its_prompts_and_runs_no_file_of_it(config, tmp_pa
     rules = game_rules(read)
     assert rules.templates.code == tuple(PROMPTS["code"])
     with pytest.raises(BadInput, match=r"brief\.py:Brief is not known here"):
-        _ = rules.reward.others
+        _ = rules.reward.mutant_weight

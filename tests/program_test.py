@@ -195,11 +195,6 @@ def test_the_default_config_is_possible():
     ("key", "value"),
     [
         ("game.alpha", 1.5),
-        ("noise.wrong_answers", 1.5),
-        ("opponents.side", "everybody"),
-        ("opponents.share", 1.5),
-        ("opponents.every", 0),
-        ("opponents.draw", "linear"),
         ("game.reward", "generous"),
         ("game.book_cap", -1),
         ("game.book_policy", "oldest"),
@@ -312,15 +307,8 @@ def test_shipped_configs_set_nothing_that_decides_nothing():
     shipped = [("tiny", f"world={w},recipe={r}") for w in WORLDS for r in tiny.RECIPES]
     shipped += [("code_a1", each) for each in code_a1.SLICES]
     for (file, arg), method in itertools.product(shipped, (*METHODS, SIMPLE, SFT)):
-        suites = ",static_tests=suites.jsonl" if method in ("static_tests", "scripted") else ""
+        suites = ",static_tests=suites.jsonl" if method == "static_tests" else ""
         validate(importlib.import_module(f"configs.{file}").get_config(f"{arg},method={method}{suites}"))
-
-
-def test_a_flag_may_take_from_what_the_file_sets_what_reads_it():
-    flags = ["--config=tiny", "--config.game.reward=utrl"]
-    assert read_config(validate, flags).game.alpha == tiny.get_config().game.alpha
-    with pytest.raises(BadInput, match=r"alpha is 0.4; it must be 0.5: it is read only where"):
-        read_config(validate, [*flags, "--config.game.alpha=0.4"])
 
 
 def test_a_method_is_chosen_where_all_that_it_changes_is_set():
@@ -336,15 +324,10 @@ def test_a_method_is_chosen_where_all_that_it_changes_is_set():
 @pytest.mark.parametrize(
     ("key", "value", "others"),
     [
-        ("game.alpha", 0.9, {"game.reward": "cure"}),
-        ("game.alpha", 0.9, {"game.reward": "utrl"}),
         ("game.alpha", 0.9, {"method": "golden"}),
         ("game.selection", "random", {"method": "golden"}),
         ("game.trained_solutions", 2, {"method": "golden"}),
         ("game.book_cap", 9, {"game.mistake_book": False}),
-        ("opponents.share", 0.25, {}),
-        ("noise.wrong_answers", 0.25, {"method": "golden"}),
-        ("noise.wrong_answers", 0.25, {"method": "static_tests", "data.static_tests": "t.jsonl"}),
         ("code.critic.gae_lambda", 0.5, {}),
         ("code.advantage_ddof", 0, {"code.advantage": "rloo"}),
         ("code.normalize_by_std", False, {"code.advantage": "gdpo"}),
@@ -360,36 +343,6 @@ def test_a_setting_that_decides_nothing_is_refused(key, value, others):
     config.update_from_flattened_dict({key: value})
     with pytest.raises(BadInput, match=rf"config\.{re.escape(key)} is .*: it is read only where"):
         validate(config)
-
-
-@pytest.mark.parametrize(
-    ("key", "changes"),
-    [
-        ("side", {"frozen": "code"}),
-        ("side", {"frozen": "test", "opponents.side": "code"}),
-        ("side", {"method": "golden", "opponents.side": "code"}),
-        ("side", {"method": "self_play"}),
-        ("every", {"opponents.every": 75}),
-        ("every", {"checkpoint.every": 40}),
-        ("every", {"opponents.every": 200}),
-        ("share", {"opponents.share": 0.75}),
-    ],
-)
-def test_past_players_need_two_learners_saved_steps_and_questions_of_their_own(key, changes):
-    config = default_config()
-    config.opponents.side = "both"
-    validate(config)
-    config.update_from_flattened_dict(changes)
-    with pytest.raises(BadInput, match=rf"opponents\.{key}"):
-        validate(config)
-    config.opponents = default_config().opponents
-    validate(config)
-
-
-def test_one_side_may_have_more_than_half_of_the_questions():
-    config = default_config()
-    config.opponents.side, config.opponents.share = "test", 0.75
-    validate(config)
 
 
 @pytest.mark.parametrize("flags", [["--process_id=2"], ["--process_id=0", "--coordinator_address=host"], []])

@@ -1,21 +1,14 @@
 import json
 import os
-import tarfile
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 
 from codea1.config import config_of, default_config
 from codea1.evaluation.result_files import write_evaluation
-from codea1.lab.report import audit
-from codea1.lab.report.run_report import compare, report_run
-from codea1.lab.runs.story import explain, read_story
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
-from codea1.runs.metrics import read_metrics
-from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.runtime.versions import versions
 from codea1.storage.objects import write_atomically
@@ -86,27 +79,6 @@ def test_more_steps_follow_where_they_change_no_learning_rate_and_fewer_never(tm
     config.frozen, config.steps = "test", 110
     with pytest.raises(BadInput, match=r"steps is 111 there and 110 here\."):
         RunFolder.check(str(tmp_path / "runtest"), config.to_dict())
-
-
-def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
-    config = default_config()
-    before = config.to_dict()
-    del before["sandbox"]["memo_mb"]
-    RunFolder.open(str(tmp_path), before)
-    assert config_of(RunFolder.existing(str(tmp_path))).sandbox == config.sandbox
-    for name in ("mutant_weight", "hidden_reward", "selection"):
-        del before["game"][name]
-    del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
-    del before["noise"], before["opponents"], before["sft"]["expert_span"], before["sft"]["expert_suites_else"]
-    del before["code"]["lora"]
-    RunFolder.open(str(tmp_path / "oldest"), before)
-    oldest = config_of(RunFolder.existing(str(tmp_path / "oldest")))
-    assert json.dumps(oldest.to_dict(), sort_keys=True) == json.dumps(config.to_dict(), sort_keys=True)
-    for name in ("", "oldest"):
-        RunFolder.open(str(tmp_path / name), config.to_dict())
-    config.opponents.side = "both"
-    with pytest.raises(BadInput, match=r'opponents\.side is "" there and "both" here\.$'):
-        RunFolder.check(str(tmp_path / "oldest"), config.to_dict())
 
 
 def test_a_run_of_another_version_is_refused_with_the_fields_that_differ(tmp_path: Path):
@@ -254,73 +226,6 @@ def test_files_have_the_permissions_that_the_umask_gives(tmp_path: Path):
             assert {os.stat(each).st_mode & 0o777 for each in folder.path.iterdir()} == {0o640}
     finally:
         os.umask(before)
-
-
-@pytest.fixture
-def earlier(tmp_path: Path) -> RunFolder:
-    """A run of 30 steps of bench/micro_run.py's game, hidden reward and all, as commit d8ac66f wrote it.
-
-    Of its samples there are those of the first six steps, of two questions each; its checkpoints are left out.
-    """
-    with tarfile.open(Path(__file__).parent / "golden" / "run_of_0_1_0.tar.xz") as stored:
-        stored.extractall(tmp_path, filter="data")
-    return RunFolder.existing(str(tmp_path / "run_of_0_1_0"))
-
-
-def test_a_run_of_an_earlier_version_is_read(earlier: RunFolder):
-    config = config_of(earlier)
-    assert (config.steps, config.game.hidden_reward, config.log.keep_samples) == (30, True, 0)
-    rows = read_metrics(earlier.metrics)
-    assert [row["step"] for row in rows] == list(range(31))
-    assert [each.player for each in audit.audits(rows)] == ["Code LLM", "Test LLM"]
-    samples = Samples(earlier)
-    assert samples.steps() == [1, 2, 3, 4, 5, 6]
-    first = next(samples.read(1))
-    assert first["token_ids"][:2] == [166, 295]
-    assert np.float32(first["log_probs"][0]) == first["log_probs"][0] == -6.1437506675720215
-    story = read_story(earlier, "list/near5/double/count")
-    assert [len(meeting.book) for meeting in story.meetings] == [3, 5, 6, 5, 5, 5]
-    assert next(each for each in compare(earlier) if each.metric == "test_mul").before.mean == pytest.approx(
-        0.04398148148148147
-    )
-
-
-def test_a_run_from_before_there_were_forms_of_asserts_has_the_papers(earlier: RunFolder):
-    content = json.loads(earlier.config_file.read_text())
-    content["game"].pop("assert_forms", None)
-    earlier.config_file.write_text(json.dumps(content))
-    assert config_of(RunFolder.existing(str(earlier.path))).game.assert_forms == "equality"
-
-
-def test_a_run_of_an_earlier_version_is_reported_and_explained(earlier: RunFolder, capsys: pytest.CaptureFixture):
-    report_run(str(earlier.path))
-    explain(str(earlier.path))
-    told = capsys.readouterr().out
-    assert "3 questions of the test split, before at step 0 and after at step 30" in " ".join(told.split())
-    assert "step 6" in told
-    assert "assert f(" in earlier.page.read_text()
-
-
-def test_a_run_of_an_earlier_version_is_continued_under_its_config(earlier: RunFolder):
-    RunFolder.check(str(earlier.path), config_of(earlier).to_dict())
-
-
-def test_a_run_that_had_more_fields_is_read_and_continued_where_it_did_what_runs_do_now(tmp_path: Path):
-    config = default_config()
-    before = config.to_dict()
-    before["code"]["critic"]["gamma"], before["test"]["overlong_penalty"] = 1, 1.0
-    before["model"]["param_dtype"], before["sft"]["black_box"] = "float32", 0.25
-    before["watchdog"]["sandbox"], before["skipped_steps"] = 5.0, 9  # any: they decided nothing that it learned
-    folder = RunFolder.open(str(tmp_path / "same"), before)
-    found = config_of(RunFolder.existing(str(folder.path)))
-    assert json.dumps(found.to_dict(), sort_keys=True) == json.dumps(config.to_dict(), sort_keys=True)
-    RunFolder.check(str(folder.path), config.to_dict())
-    before["test"]["overlong_penalty"] = 0.5
-    folder = RunFolder.open(str(tmp_path / "other"), before)
-    with pytest.raises(BadInput, match=r"this version: its config\.json differs in test\.overlong_penalty\.$"):
-        config_of(RunFolder.existing(str(folder.path)))
-    with pytest.raises(BadInput, match=r"test\.overlong_penalty is 0\.5 there and absent here\. It was made by"):
-        RunFolder.check(str(folder.path), config.to_dict())
 
 
 def test_an_evaluation_is_not_written_through_a_link_out_of_the_run(tmp_path: Path):

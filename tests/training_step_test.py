@@ -11,20 +11,19 @@ import pytest
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
-from codea1.game.grading import Judge, grade_on_others, grade_solution, grade_suites, other_programs
+from codea1.game.grading import Judge, grade_on_mutants, grade_solution, grade_suites, mutants_of
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
-from codea1.game.question import AS_WRITTEN, Question, read_signature
+from codea1.game.question import AS_WRITTEN, Question
 from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
-from codea1.game.scripts import Script
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.step import Kept, Solution, Step
+from codea1.training.step import Kept, Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 from tests.game_round_test import STRICT, Truth, sample
@@ -104,8 +103,6 @@ def test_no_more_rounds_are_asked_than_there_may_be():
         ("strict", "x = 1"),
         ("strict_tests", "x = 1"),
         ("simple", "x = 1"),
-        ("utrl", "x = 1"),
-        ("cure", "x = 1"),
     ],
 )
 def test_a_program_is_read_as_the_reward_reads_it(reward, program):
@@ -119,7 +116,7 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         reward=REWARDS[reward](0.5, 8),
         templates=DEFAULT,
         num_solutions=1,
-        runs_golden=False,
+        golden=False,
         max_rounds=1,
         hidden_reward=False,
     )
@@ -184,15 +181,17 @@ def graded_suites(reward: str, hidden_reward: bool, **options) -> tuple[Solution
         reward=REWARDS[reward](0.5, 3, **options),
         num_tests=3,
         hidden_reward=hidden_reward,
-        wrong_answers=0.0,
         all_forms=False,
     )
     grader = RunsHere({}, CHECKER)
     judge, signature = Judge(question, grader), rules.reward.signature(question)
-    own = start(grade_suites(judge, SAME, [in_block(lines) for lines in texts], signature, rules))
-    others = start(grade_on_others(judge, [TRUTH, SAME, FLAT], [own], rules))
-    graded = enumerate(zip(own.result(), others.result(), strict=True))
-    suites = [SuiteRecord(n, sample(""), *graded, *on_others) for n, (graded, on_others) in graded]
+    graded = start(grade_suites(judge, SAME, [in_block(lines) for lines in texts], signature, rules))
+    on_mutants = {}
+    if any(mutants_of(question, rules)):
+        on_mutants = start(grade_on_mutants(judge, {1: graded}, rules)).result()
+    suites = [
+        SuiteRecord(n, sample(""), *suite, *on_mutants.get((1, n), ([], []))) for n, suite in enumerate(graded.result())
+    ]
     return SolutionRecord(1, sample(""), extract_program(SAME), True, suites), grader.ran
 
 
@@ -221,16 +220,14 @@ def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_do
     test, seen = answers(1, *["assert f(1) == 2"] * 3)
     rules = SimpleNamespace(
         method=METHODS["code_a1"],
-        script=None,
         reward=REWARDS["strict_tests"](0.5, 1, mutant_weight=0.5),
         templates=DEFAULT,
         num_solutions=3,
         num_suites=1,
         num_tests=1,
-        runs_golden=False,
+        golden=False,
         max_rounds=1,
         hidden_reward=False,
-        wrong_answers=0.0,
         all_forms=False,
     )
     grader = RunsHere({}, CHECKER)
@@ -250,8 +247,8 @@ def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too(
     right = [f"assert f({n}) == {n + 1}" for n in (1, 5, 4)]
     assert all(ran[mutant] == right for mutant in (FLAT, ZERO, program("-n")))
     first, second = solution.suites
-    assert first.on_others == [[PASS], [FAIL]]
-    assert second.on_others == [[FAIL, FAIL], [FAIL, FAIL]]
+    assert first.on_mutants == [[PASS], [FAIL]]
+    assert second.on_mutants == [[FAIL, FAIL], [FAIL, FAIL]]
     assert first.hidden_kills == second.hidden_kills == [True, True]
     assert first.verdicts == [FAIL, FAIL]  # on its own solution f(2) runs too, with the ground truth's answer
     solution.assign_rewards(REWARDS["strict_tests"](0.5, 3, mutant_weight=0.5))
@@ -264,7 +261,7 @@ def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too(
 def test_a_replayed_test_has_the_limit_that_its_ground_truth_sets_in_a_grader_that_has_not_seen_it():
     lines = "end = time.process_time() + 1", "while time.process_time() < end: pass", "return n + 1"
     slow = "import time\ndef f(n):\n    " + "\n    ".join(lines)
-    rules = SimpleNamespace(runs_golden=False, hidden_reward=False)
+    rules = SimpleNamespace(hidden_reward=False)
     with SandboxPool(2, isolation="auto") as pool:
         judge = Judge(Question("q", None, "", "", TRUTH, "f"), Grader(pool))  # as after a resume
         graded = start(grade_solution(judge, slow, [make(1, 2)], rules)).result(60)
@@ -275,33 +272,29 @@ def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_v
     question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
     tests = [(["f(1) == 2"], ["f(7) == 8"]), (["f(2) == 3", "f(8) == 0"], ["f(7) == 8", "f(1) == 2"])]
     reward = REWARDS["strict"](0.5, 3, mutant_weight=0.5)
-    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, wrong_answers=0.0, all_forms=False)
+    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, all_forms=False)
     grader = RunsHere({})
     judge, programs, signature = Judge(question, grader), (TRUTH, SAME), reward.signature(question)
-    own = [
-        start(grade_suites(judge, program, list(map(in_block, suites)), signature, rules))
-        for program, suites in zip(programs, tests, strict=True)
-    ]
-    assert other_programs(question, programs, rules) == ((FLAT,), (ZERO,))
-    graded = start(grade_on_others(judge, programs, own, rules)).result()
+    suites = {
+        m: start(grade_suites(judge, program, list(map(in_block, tests[m])), signature, rules))
+        for m, program in reversed(list(enumerate(programs)))  # in whichever order they come
+    }
+    assert mutants_of(question, rules) == ((FLAT,), (ZERO,))
+    graded = start(grade_on_mutants(judge, suites, rules)).result()
     asked = [f"assert f({n}) == {n + 1}" for n in (1, 7, 2, 7, 1)]
     assert grader.ran[FLAT] == grader.ran[ZERO] == asked
-    assert [each.on_others for each in graded] == [[[PASS]], [[FAIL]], [[PASS]], [[FAIL, PASS]]]
-    assert [each.on_hidden for each in graded] == [[[FAIL]], [[FAIL]], [[FAIL]], [[FAIL, FAIL]]]
+    assert graded == {
+        (0, 0): ([[PASS]], [[FAIL]]),
+        (0, 1): ([[FAIL]], [[FAIL]]),
+        (1, 0): ([[PASS]], [[FAIL]]),
+        (1, 1): ([[FAIL, PASS]], [[FAIL, FAIL]]),
+    }
 
 
 def test_no_other_program_runs_unless_the_reward_or_the_metrics_read_it():
     solution, ran = graded_suites("strict", hidden_reward=False)
     assert set(ran) == {SAME}
-    assert all(suite.on_others == suite.on_hidden == [] for suite in solution.suites)
-
-
-def test_utrl_runs_all_right_tests_on_every_solution_of_the_question():
-    solution, ran = graded_suites("utrl", hidden_reward=False)
-    assert ran[TRUTH] == ran[FLAT] == [f"assert f({n}) == {n + 1}" for n in (1, 5, 4, 2)]
-    solution.assign_rewards(REWARDS["utrl"](0.5, 3))
-    # One right test of two different ones, then three of four; the first fails one solution of three, those two.
-    assert [suite.reward.terms for suite in solution.suites] == [(1 / 3, 1 / 3, 1.0), (3 / 4, 2 / 3, 1.0)]
+    assert all(suite.on_mutants == suite.on_hidden == [] for suite in solution.suites)
 
 
 def test_what_is_read_while_it_is_made_is_read_whole_by_all():
@@ -312,56 +305,6 @@ def test_what_is_read_while_it_is_made_is_read_whole_by_all():
     assert ([*one], [*other]) == ([1, 2, 3], [2, 3])
 
 
-@pytest.mark.parametrize("count", [1, 2, 3])
-def test_scripted_suites_are_the_same_on_every_host_and_expose_what_can_be(count):
-    fixed = tuple(f"assert f({n}) == {n + 1}" for n in range(8))
-    questions = [Question(name, None, "", "", TRUTH, "f", golden_tests=fixed) for name in NAMES]
-    # The one is wrong at 5 alone, the other is right.
-    programs = [program("n + 1 + (n == 5)"), program("1 + n")]
-    solutions = [
-        Solution(question, m, sample(""), extract_program(f"```python\n{source}\n```"))
-        for question in questions
-        for m, source in enumerate(programs)
-    ]
-    rules = SimpleNamespace(
-        script=Script("exposure", 1.0), num_tests=3, num_suites=2, seed=0, max_rounds=1, hidden_reward=False
-    )
-
-    def played(hosts: Hosts) -> tuple[list, float]:
-        step = Step(1, {}, rules, None, RunsHere({}), None, hosts)
-        attacks = [(each.solution.index, [suite.text for suite in each.suites]) for each in step.attack(solutions)]
-        return attacks, step.metrics["test/exposable"]
-
-    (attacks, exposable), *others = on_hosts(count, played)
-    assert [(attacks, exposable)] * (count - 1) == others
-    assert exposable == 0.5
-    assert len(attacks) == len(solutions)
-    for m, texts in attacks:
-        assert len(texts) == 2
-        assert all(text.count("assert f(") == 3 for text in texts)
-        assert m == 1 or all("f(5)" in text for text in texts)
-    assert on_hosts(1, played)[0] == (attacks, exposable)
-
-
-def test_cure_runs_wrong_answers_as_they_are_stated():
-    solution, ran = graded_suites("cure", hidden_reward=False)
-    stated = ["f(1) == 2", "f(2) == 2", "f(5) == 6", "f(3) == 3", "f(4) == 5"]
-    assert ran[TRUTH] == ran[FLAT] == [f"assert {each}" for each in stated]
-    solutions = [SolutionRecord(m, sample(""), extract_program(""), True) for m in range(3)]
-    for each, verdict in zip(solutions, (PASS, FAIL, FAIL), strict=True):
-        each.golden = [GradedTest(make(0), verdict)]
-    solutions[1].suites = solution.suites
-    rules = SimpleNamespace(
-        golden=False, runs_golden=True, reward=REWARDS["cure"](0.5, 3), max_rounds=1, permutes_rewards=False
-    )
-    step = Step(1, {}, rules, None, None, None, Hosts())
-    step.pay(Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), solutions)]))
-    assert [each.reward.total for each in solutions] == [1.0, 0.0, 0.0]
-    # Of the wrong solutions n and min(n, 2) + 1, n fails f(1) == 2 and passes f(2) == 2. Both fail f(5) and f(4), and
-    # both pass f(3) == 3.
-    assert [suite.reward.total for suite in solution.suites] == pytest.approx([(1 / 2 - 1 / 2) / 3, (2 - 1) / 3])
-
-
 @pytest.mark.parametrize("changed", [{"token_ids": (9,)}, {"log_probs": (-9.0,)}, {"finish_reason": "length"}])
 def test_hosts_compare_all_of_a_sample_that_is_learned_from(changed):
     digests = []
@@ -370,37 +313,10 @@ def test_hosts_compare_all_of_a_sample_that_is_learned_from(changed):
         def require_same(self, what: str, digest: bytes) -> None:
             digests.append(digest)
 
-    rules = SimpleNamespace(golden=True, permutes_rewards=False, max_rounds=1)
+    rules = SimpleNamespace(golden=True, max_rounds=1)
     for drawn in (sample("pass"), sample("pass"), replace(sample("pass"), **changed)):
         solution = SolutionRecord(0, drawn, extract_program("pass"), True, golden=[GradedTest(make(0), PASS)])
         Step(1, {}, rules, None, None, None, Digests()).pay(
             Round(1, [QuestionRecord(Question("q", None, "", "", TRUTH, "f"), [solution])])
         )
     assert digests[0] == digests[1] != digests[2]
-
-
-def test_wrong_answers_take_the_place_of_the_ground_truths_and_stay_for_every_later_step():
-    golden = tuple(f"assert f({n}) == {n + 1}" for n in (70, 80))
-    question = Question("q", None, "", "", TRUTH, "f", golden_tests=golden)
-    lines = [f"assert f({n}) == {n + 1}" for n in range(40)]
-
-    def answers(lines: list[str], wrong_answers: float) -> dict[str, int]:
-        text = "\n".join(["```python", *lines, "```"])
-        reward = REWARDS["official"](0.5, 40)
-        rules = SimpleNamespace(
-            reward=reward, num_tests=40, hidden_reward=False, wrong_answers=wrong_answers, seed=0, all_forms=False
-        )
-        judge, signature = Judge(question, RunsHere({})), read_signature(TRUTH, "f")
-        (graded,) = start(grade_suites(judge, SAME, [text], signature, rules)).result()
-        return {item.parsed.call.text: decode_exact(item.test.expected) for item in graded.marked}
-
-    told = answers(lines, 0.3)
-    changed = {call for call, answer in told.items() if answer in (71, 81)}
-    assert 6 <= len(changed) <= 18
-    assert all(answer == int(call[2:-1]) + 1 for call, answer in told.items() if call not in changed)
-    assert answers(lines[::-1], 0.3) == told  # whatever else is asked, and in whichever order
-    assert answers([line.replace("f(", "f(n=") for line in lines[:9]], 0.3) == {
-        call.replace("f(", "f(n="): told[call] for call in list(told)[:9]
-    }
-    assert answers(lines, 1.0).keys() == {call for call, answer in answers(lines, 1.0).items() if answer in (71, 81)}
-    assert answers(lines, 0.0) == {f"f({n})": n + 1 for n in range(40)}

@@ -82,11 +82,6 @@ class MarkedAssert:
         assert self.truth is not None
         return CallTest(self.parsed.call, self.truth)
 
-    @property
-    def stated(self) -> CallTest | None:
-        """The test with the answer that it states; None for what is rejected."""
-        return self.test if self.is_right else self.parsed.test
-
 
 def split_statements(text: str) -> Iterator[str]:
     """Yields the statements of `text`: whole lines, joined while a bracket or a triple-quoted string is open.

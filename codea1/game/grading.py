@@ -1,29 +1,36 @@
 """Grading: a ground truth answers calls, asserts are marked by its answers, and programs run the tests.
 
+`grade_round` does it for all that the players wrote in a step; the verdicts of a suite have the key (m, n) of its
+solution and its own number from the first grading to its record.
+
 What is graded together runs in one process, and depends on the samples alone and never on when they finished: a program
 that keeps state between calls could tell the difference.
 """
 
-import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from codea1.game.answers import ParsedSuite, parse_suite
+from codea1.game.answers import ExtractedProgram, ParsedSuite, parse_suite
 from codea1.game.asserts import MarkedAssert, golden_tests
 from codea1.game.calls import Call, CallTest
 from codea1.game.methods import Rules
 from codea1.game.question import Question, Signature
-from codea1.game.rewards import Others
-from codea1.runtime.futures import Awaiting, every
+from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord
+from codea1.runtime.futures import Awaiting, every, start
+from codea1.runtime.hosts import Shares
+from codea1.runtime.phases import Stopwatch
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
 Answers = dict[Call, GroundTruthAnswer]
+SuiteKey = tuple[int, int]  # (m, n): of a suite, the number of its solution and its own
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -61,6 +68,23 @@ def is_true(test: CallTest, answer: GroundTruthAnswer) -> bool:
     return answer.usable and same_answer(test.call.entry_point, answer.value, test.expected)
 
 
+@dataclass(frozen=True)
+class Solution:
+    """What the Code LLM wrote, before it is graded."""
+
+    question: Question
+    index: int  # m, among the question's solutions
+    sample: SampleRecord
+    program: ExtractedProgram
+
+
+class Attack(NamedTuple):
+    """What the Test LLM wrote about one solution, before it is graded."""
+
+    solution: Solution
+    suites: Sequence[SampleRecord]  # N, in their order; none where the program makes the prompt too long
+
+
 class GradedSolution(NamedTuple):
     """A solution's verdicts on replayed or golden tests."""
 
@@ -76,14 +100,106 @@ class GradedSuite(NamedTuple):
     verdicts: list[Verdict]
 
 
-class OnOthers(NamedTuple):
-    """A suite's verdicts on programs besides its solution: by program, in order of the tests."""
+class MutantVerdicts(NamedTuple):
+    """The verdicts of a suite's right tests among the first K, by mutant."""
 
-    on_others: list[list[Verdict]]  # those that the reward reads
-    on_hidden: list[list[Verdict]]  # those that metrics alone read
+    paid: list[list[Verdict]]  # on mutants that the reward reads
+    hidden: list[list[Verdict]]  # on mutants that metrics alone read
 
 
-NOWHERE = OnOthers([], [])
+@dataclass
+class _Game:
+    """One question of a round with all that is written for it, and the gradings that were started."""
+
+    judge: Judge
+    signature: Signature  # by which its calls are compared
+    tests: Sequence[CallTest]  # replayed or golden ones, that run on every solution
+    solutions: dict[int, Solution] = field(default_factory=dict)  # by m
+    suites: dict[int, Sequence[SampleRecord]] = field(default_factory=dict)  # by m, of solutions whose turn came
+    # By m, of solutions that have suites: their verdicts on this host, None where another host grades them.
+    graded: dict[int, Future[list[GradedSuite]] | None] = field(default_factory=dict)
+
+    def record(self, results: Mapping[Any, Any], rules: Rules) -> QuestionRecord:
+        """Returns the question with the verdicts of all hosts, which have the keys that `grade_round` gave them."""
+        id = self.judge.question.id
+        on_mutants: Mapping[SuiteKey, MutantVerdicts] = results.get((id, "mutants"), {})
+        record = QuestionRecord(self.judge.question, signature=self.signature)
+        for m, solution in sorted(self.solutions.items()):
+            samples = self.suites.get(m, ())
+            grading, passes_check = results[id, "solution", m]
+            runs = [GradedTest(test, verdict) for test, verdict in zip(self.tests, grading.verdicts, strict=True)]
+            suites = []
+            for n, (sample, suite) in enumerate(zip(samples, results.get((id, "suites", m), ()), strict=True)):
+                paid, hidden = on_mutants.get((m, n), MutantVerdicts([], []))
+                suites.append(SuiteRecord(n, sample, suite.parsed, suite.marked, suite.verdicts, paid, hidden))
+            record.solutions.append(
+                SolutionRecord(
+                    m,
+                    solution.sample,
+                    solution.program,
+                    grading.program_valid,
+                    suites,
+                    history=[] if rules.golden else runs,
+                    golden=runs if rules.golden else [],
+                    test_prompt_fits=m not in self.suites or bool(samples),
+                    lost=grading.lost,
+                    passes_check=passes_check,
+                )
+            )
+        return record
+
+
+def grade_round(
+    step: int,
+    questions: Sequence[Question],
+    history: Mapping[str, Sequence[CallTest]],
+    solutions: Iterable[Solution],
+    attacks: Iterable[Attack],
+    rules: Rules,
+    grader: Grader,
+    shares: Shares,
+    watch: Stopwatch,
+) -> Round:
+    """Has solutions and suites graded as they come, and returns all verdicts, of all hosts. A collective.
+
+    A solution's suites are graded when it has all, in one process. On mutants suites are graded when the question has
+    all, in one process a mutant.
+
+    Args:
+      questions: of the round, in its order.
+      history: by id of a question, its tests that are replayed.
+      solutions: of all questions; what is read of them meanwhile may sample suites.
+      attacks: one for each solution, where there is a Test LLM.
+      shares: of the questions over the hosts; nothing was added to it before.
+      watch: times the wait for what is still being graded as "sandbox_wait".
+    """
+    games = {
+        question.id: _Game(
+            Judge(question, grader),
+            rules.reward.signature(question),
+            golden_tests(question) if rules.golden else history[question.id],
+        )
+        for question in questions
+    }
+    for solution in solutions:
+        game, program = games[solution.question.id], solution.program.source
+        game.solutions[solution.index] = solution
+        grade = grade_solution(game.judge, program, game.tests, rules)
+        shares.add((solution.question.id, "solution", solution.index), partial(start, grade))
+    for solution, samples in attacks:
+        id, m, game = solution.question.id, solution.index, games[solution.question.id]
+        game.suites[m] = samples
+        if samples:
+            texts = [sample.text for sample in samples]
+            suites = grade_suites(game.judge, solution.program.source, texts, game.signature, rules)
+            game.graded[m] = shares.add((id, "suites", m), partial(start, suites))
+        has_all = len(game.suites) == len(game.solutions)
+        if has_all and game.graded and any(mutants_of(solution.question, rules)):
+            here = {m: future for m, future in game.graded.items() if future}
+            shares.add((id, "mutants"), partial(start, grade_on_mutants(game.judge, here, rules)))
+    with watch.phase("sandbox_wait"):
+        results = shares.collect()
+    return Round(step, [game.record(results, rules) for game in games.values()])
 
 
 def grade_solution(judge: Judge, program: str, tests: Sequence[CallTest], rules: Rules) -> Awaiting[GradedSolution]:
@@ -103,75 +219,56 @@ def grade_suites(
 ) -> Awaiting[list[GradedSuite]]:
     """Marks the asserts of all suites on a solution by the ground truth's answers, and runs their tests on it."""
     reward, question = rules.reward, judge.question
-    suites = [parse_suite(text, question.entry_point, all_forms=rules.all_forms) for text in texts]
-    answers = yield from judge.answers(call for suite in suites for call in reward.calls(suite))
-    if rules.wrong_answers:
-        noise = rules.wrong_answers, rules.seed
-        for call, answer in answers.items():
-            if answer.usable and not call.form:
-                given, _ = signature.key(call, answer.value)
-                answers[call] = replace(answer, value=noisy_answer(question, given, answer.value, *noise))
-    marked = [reward.mark(suite, answers, signature) for suite in suites]
-    tests = [[test for item in items if (test := item.test)] for items in marked]
-    verdicts = _by_suite(tests, (yield judge.grade(program, list(chain(*tests)))))
-    return [GradedSuite(*suite) for suite in zip(suites, marked, verdicts, strict=True)]
+    parsed = [parse_suite(text, question.entry_point, all_forms=rules.all_forms) for text in texts]
+    answers = yield from judge.answers(call for suite in parsed for call in reward.calls(suite))
+    marked = [reward.mark(suite, answers, signature) for suite in parsed]
+    tests = {n: tests_of(asserts) for n, asserts in enumerate(marked)}
+    verdicts = verdicts_by_key(tests, (yield judge.grade(program, list(chain(*tests.values())))))
+    return [GradedSuite(suite, marked[n], verdicts[n]) for n, suite in enumerate(parsed)]
 
 
-def noisy_answer(question: Question, given: bytes, answer: bytes, share: float, seed: int) -> bytes:
-    """Returns the ground truth's answer to a call, with probability `share` another one, that of a golden test.
+def grade_on_mutants(
+    judge: Judge, graded: Mapping[int, Future[list[GradedSuite]]], rules: Rules
+) -> Awaiting[dict[SuiteKey, MutantVerdicts]]:
+    """Grades the question's mutants on the right tests among the first K of each suite.
 
-    So it can be measured what wrong answers do to training. Which are wrong depends on the seed and on the call alone:
-    they are the same in every step and on every host. Check scripts and golden tests stay true. An answer that all
-    golden tests of the question share stays as it is.
+    One grading runs the tests of all suites on a mutant: one that spends its CPU time before the last has NOT_RUN
+    there.
 
     Args:
-      given: to the call, by the question's signature.
-      answer: exact encoding; so is what is returned.
+      graded: the suites of a solution, by m.
     """
-    draw = random.Random(f"wrong answer/{seed}/{question.id}/{given.hex()}")
-    if draw.random() >= share:
-        return answer
-    stated = {test.expected for test in golden_tests(question) if not test.call.form}
-    others = sorted(each for each in stated if not same_answer(question.entry_point, each, answer))
-    return draw.choice(others) if others else answer
+    tests: dict[SuiteKey, list[CallTest]] = {}
+    for m in sorted(graded):
+        for n, suite in enumerate((yield graded[m])):
+            tests[m, n] = tests_of([item for item in suite.marked[: rules.num_tests] if item.is_right])
+    in_order = list(chain(*tests.values()))
+    paid, hidden = mutants_of(judge.question, rules)
+    gradings = yield from every([judge.grade(mutant, in_order) for mutant in (*paid, *hidden)])
+    verdicts = [verdicts_by_key(tests, grading) for grading in gradings]  # by mutant
+    return {
+        key: MutantVerdicts(
+            [of_mutant[key] for of_mutant in verdicts[: len(paid)]],
+            [of_mutant[key] for of_mutant in verdicts[len(paid) :]],
+        )
+        for key in tests
+    }
 
 
-def grade_on_others(
-    judge: Judge, solutions: Sequence[str], graded: Sequence[Future[list[GradedSuite]]], rules: Rules
-) -> Awaiting[list[OnOthers]]:
-    """Grades the programs besides their solutions on the suites of a question's solutions.
-
-    Those that the reward reads run what it has `for_others`, hidden mutants the right tests among the first K of each
-    suite. One grading runs the tests of all suites on a program: one that spends its CPU time before the last has
-    NOT_RUN there.
-
-    Args:
-      solutions: the programs of all M.
-      graded: the suites, by solution.
-    """
-    others, hidden = other_programs(judge.question, solutions, rules)
-    marked = [suite.marked for suites in (yield from every(graded)) for suite in suites]
-    for_others = [[test for item in rules.reward.for_others(items) if (test := item.stated)] for items in marked]
-    for_hidden = [
-        [test for item in items[: rules.num_tests] if item.is_right and (test := item.test)] for items in marked
-    ]
-    programs = [(program, for_others) for program in others] + [(program, for_hidden) for program in hidden]
-    gradings = yield from every([judge.grade(program, list(chain(*suites))) for program, suites in programs])
-    ran = [_by_suite(suites, grading) for (_, suites), grading in zip(programs, gradings, strict=True)]
-    paid, unpaid = ran[: len(others)], ran[len(others) :]
-    return [OnOthers([by[i] for by in paid], [by[i] for by in unpaid]) for i in range(len(marked))]
+def mutants_of(question: Question, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
+    """Returns the mutants that suites run on because the reward reads them, and those that only metrics read."""
+    return (
+        question.paid_mutants if rules.reward.mutant_weight else (),
+        question.hidden_mutants if rules.hidden_reward else (),
+    )
 
 
-def other_programs(question: Question, solutions: Sequence[str], rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
-    """Returns the programs besides a suite's solution that the reward reads, and those that only metrics read."""
-    others: Sequence[str] = {
-        Others.NOTHING: (),
-        Others.MUTANTS: question.paid_mutants,
-        Others.SOLUTIONS: solutions,
-    }[rules.reward.others]
-    return others, question.hidden_mutants if rules.hidden_reward else ()
+def tests_of(marked: Iterable[MarkedAssert]) -> list[CallTest]:
+    """Returns the tests of those asserts that run, in their order."""
+    return [test for item in marked if (test := item.test)]
 
 
-def _by_suite(suites: Sequence[Sequence[CallTest]], grading: Grading) -> list[list[Verdict]]:
+def verdicts_by_key(tests: Mapping[Key, Sequence[CallTest]], grading: Grading) -> dict[Key, list[Verdict]]:
+    """Returns the verdicts on tests that ran in the order of their keys in `tests`, by key."""
     verdicts = iter(grading.verdicts)
-    return [list(islice(verdicts, len(tests))) for tests in suites]
+    return {key: list(islice(verdicts, len(of_key))) for key, of_key in tests.items()}

@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 from codea1.game.prompts import TEMPLATES, PromptTemplates
 from codea1.game.rewards import REWARDS, Reward
 from codea1.game.round import SELECTIONS, SuiteGroup
-from codea1.game.scripts import Script
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage.objects import location, read
 
@@ -24,7 +23,6 @@ class CodeRewardSource(Enum):
     GENERATED_TESTS = "generated tests"  # suites of the Test LLM and the Mistake Book
     GOLDEN_TESTS = "golden tests"  # the dataset's fixed tests
     STATIC_TESTS = "static tests"  # fixed tests too, which a Test LLM wrote before: see `codea1.lab dump_tests`
-    SCRIPT = "scripted tests"  # suites as of a Test LLM, which a script of `codea1.game.scripts` draws from fixed tests
 
 
 @dataclass(frozen=True)
@@ -56,8 +54,6 @@ METHODS = {
     "golden": Method({"code": "code"}, CodeRewardSource.GOLDEN_TESTS),
     # The same on tests that a Test LLM wrote for the training questions.
     "static_tests": Method({"code": "code"}, CodeRewardSource.STATIC_TESTS),
-    # Code-A1 whose suites a script draws from such tests, with N, K, book and rewards as they are: no Test LLM plays.
-    "scripted": Method({"code": "code"}, CodeRewardSource.SCRIPT, mistake_book=True),
     # Code-A1 whose Test LLM is not shown the solution. The reference's "nocode" trainer was not released; by its name
     # it is the same loop with another prompt, and so it is here: N suites for each of the M solutions, each judged on
     # its solution alone, with Code-A1's rewards, groups, TOPVAR, book and cost. What a suite is paid for stays a matter
@@ -92,27 +88,16 @@ class Rules:
     seed: int  # of what the game draws itself
     questions_per_step: int
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
-    wrong_answers: float  # share of the ground truth's answers that are replaced by wrong ones
-    script: Script | None  # that writes the suites in the place of a Test LLM
-    permutes_rewards: bool  # of the step's suites, as a placebo
-    past_share: float  # of the questions, on each side on which a past player plays too
     hidden_reward: bool  # check scripts and hidden mutants run, which no reward reads
 
     @property
     def golden(self) -> bool:
-        """Whether fixed tests pay the Code LLM, and there is no Test LLM."""
+        """Whether fixed tests pay the Code LLM, run instead of replayed ones, and there is no Test LLM."""
         return self.method.code_reward in (CodeRewardSource.GOLDEN_TESTS, CodeRewardSource.STATIC_TESTS)
-
-    @property
-    def runs_golden(self) -> bool:
-        """Whether solutions run on fixed tests, in the place of replayed ones."""
-        return self.golden or self.reward.reads_golden
 
 
 class _Unregistered:
     """Stands for the reward of a run that is in a file, which only training runs; it can pay nobody."""
-
-    reads_history, reads_golden = True, False
 
     def __init__(self, name: str):
         self._name = name
@@ -129,7 +114,7 @@ def game_rules(config: ConfigDict) -> Rules:
         raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
     paid_by = REWARDS.get(game.reward) or (lambda *_: cast(Reward, _Unregistered(game.reward)))
     reward = paid_by(game.alpha, game.num_tests, game.mutant_weight)
-    has_book = game.mistake_book and method.mistake_book and reward.reads_history
+    has_book = game.mistake_book and method.mistake_book
     return Rules(
         method=method,
         reward=reward,
@@ -144,10 +129,6 @@ def game_rules(config: ConfigDict) -> Rules:
         seed=config.seed,
         questions_per_step=config.questions_per_step,
         max_rounds=game.max_rounds,
-        wrong_answers=config.noise.wrong_answers,
-        script=Script(game.script, game.exposure) if method.code_reward is CodeRewardSource.SCRIPT else None,
-        permutes_rewards=config.noise.permuted_rewards,
-        past_share=config.opponents.share,
         hidden_reward=game.hidden_reward,
     )
 

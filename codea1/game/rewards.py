@@ -1,4 +1,4 @@
-"""What each player is paid: the reference's formulas, strict ones, a simple variant and those of other papers.
+"""What each player is paid: the reference's formulas, strict ones and a simple variant.
 
 A reward is None where the sample must not be learned from: infrastructure failed while it was graded, or nothing graded
 it. Rewards are Python floats, float64, and never rounded.
@@ -7,11 +7,10 @@ it. Rewards are Python floats, float64, and never rounded.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
-from codea1.game.asserts import Mark, MarkedAssert, ParsedAssert, mark_official, mark_strict
+from codea1.game.asserts import Mark, MarkedAssert, mark_official, mark_strict
 from codea1.game.calls import Call
 from codea1.game.question import AS_WRITTEN, Question, Signature, read_signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
@@ -29,23 +28,10 @@ BROKEN_TEST = -0.5  # and for a suite that asserts nothing
 
 _COSTS_VALIDITY = frozenset({Mark.REJECTED, Mark.UNUSABLE, Mark.DUPLICATE, Mark.WRONG_ANSWER})
 
-UTRL_VALIDITY, UTRL_DISCRIMINATION, UTRL_FORMAT = 0.05, 0.85, 0.10  # weights in UTRL's reward of a suite,
-UTRL_PASSED, UTRL_CODE_FORMAT = 0.9, 0.1  # and of a solution
-
-_WHOLE = 1 - 1e-6  # UTRL's reward of a program that passes all of its tests is a little less than 1
-
 
 def is_whole(total: float | None) -> bool:
     """Returns whether a solution's reward is the whole reward of 1."""
-    return total is not None and total > _WHOLE
-
-
-class Others(Enum):
-    """The programs that a suite runs on besides the solution that it was written for."""
-
-    NOTHING = "nothing"
-    MUTANTS = "mutants"  # the question's paid ones
-    SOLUTIONS = "solutions"  # all M sampled ones of the question, in order
+    return total is not None and total >= 1
 
 
 Kill = bool | None  # whether one of some tests fails a program; None: the sandbox failed
@@ -67,9 +53,7 @@ class SuiteOutcome:
     right: tuple[tuple[int, Verdict], ...] = ()  # places among the asserts, and verdicts, of the right tests that ran
     num_asserts: int = 0  # that the reward looks at: not those dropped, nor under strict rules those beyond K
     num_rejected: int = 0  # of them: not read, or asserting nothing of the function under test
-    others: tuple[tuple[Verdict, ...], ...] = ()  # of the tests for others, by program of the reward's `others`
-    others_right: tuple[bool, ...] = ()  # which of the tests for others are right
-    num_unique: int = 0  # different asserts in the whole answer; of exact duplicates only one counts
+    on_mutants: tuple[tuple[Verdict, ...], ...] = ()  # by paid mutant, of the right tests among the first K
     fenced: bool = False  # they stood in closed code blocks
     text: str = ""  # the whole answer
     token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
@@ -80,14 +64,13 @@ class SuiteOutcome:
         parsed: ParsedSuite,
         marked: Sequence[MarkedAssert],
         verdicts: Sequence[Verdict],
-        for_others: Sequence[MarkedAssert] = (),
-        others: Iterable[Sequence[Verdict]] = (),
+        on_mutants: Iterable[Sequence[Verdict]] = (),
         text: str = "",
         token_ids: tuple[int, ...] = (),
     ) -> "SuiteOutcome":
         """Counts the marks of a suite whose tests, those with `marked.test`, got these verdicts.
 
-        `for_others` are the asserts that the reward ran on other programs, and `others` their verdicts by program.
+        `on_mutants` are the verdicts of its right tests among the first K, by mutant.
         """
         marks = [item.mark for item in marked]
         invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
@@ -101,9 +84,7 @@ class SuiteOutcome:
             right,
             num_asserts=sum(mark not in (Mark.DROPPED, Mark.SURPLUS) for mark in marks),
             num_rejected=marks.count(Mark.REJECTED),
-            others=tuple(map(tuple, others)),
-            others_right=tuple(item.is_right for item in for_others),
-            num_unique=len({item.source if item.rejection else (item.call, item.answer) for item in parsed.asserts}),
+            on_mutants=tuple(map(tuple, on_mutants)),
             fenced=parsed.fenced,
             text=text,
             token_ids=token_ids,
@@ -111,8 +92,8 @@ class SuiteOutcome:
 
     @property
     def kills(self) -> tuple[Kill, ...]:
-        """Which of the other programs fail one of the tests for them."""
-        return tuple(map(killed, self.others))
+        """Which of the mutants fail one of the tests."""
+        return tuple(map(killed, self.on_mutants))
 
     @property
     def lost(self) -> bool:
@@ -134,8 +115,7 @@ class SolutionOutcome:
     program_valid: bool | None  # it could be loaded; None: the sandbox failed before that showed
     suites: tuple[SuiteOutcome, ...] = ()
     history: tuple[Verdict, ...] = ()  # of the Mistake Book's tests
-    golden: tuple[Verdict, ...] = ()  # of the dataset's own tests, where the reward reads them
-    peers: tuple[bool | None, ...] = ()  # which of the question's M solutions pass all golden tests; None: lost
+    golden: tuple[Verdict, ...] = ()  # of the dataset's own tests, where they run
     fenced: bool = False  # the program stood in a closed code block
     text: str = ""  # the whole answer
     token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
@@ -184,7 +164,6 @@ class SolutionReward:
 
 
 Paid = TypeVar("Paid", SuiteReward, SolutionReward)
-Written = TypeVar("Written", ParsedAssert, MarkedAssert)
 
 
 @dataclass(frozen=True)
@@ -198,13 +177,6 @@ class Reward(ABC):
     alpha: float  # weight of validity in the Test LLM's reward, against the adversarial part
     num_tests: int  # K: asserts asked for in a suite
     mutant_weight: float = 0.0  # of the mutants killed in the adversarial part, against the program shown
-    reads_history: ClassVar[bool] = True  # tests of the Mistake Book pay the Code LLM
-    reads_golden: ClassVar[bool] = False  # the dataset's own tests do, which run in their place
-
-    @property
-    def others(self) -> Others:
-        """Which other programs its suites also run on."""
-        return Others.MUTANTS if self.mutant_weight else Others.NOTHING
 
     @property
     def weights(self) -> tuple[float, float, float]:
@@ -228,14 +200,6 @@ class Reward(ABC):
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
         """Marks every assert of a suite under the question's `signature`; those with a test run on the candidate."""
-
-    def counted(self, asserts: Sequence[Written]) -> Sequence[Written]:
-        """Returns the asserts of a suite that count: the first K."""
-        return asserts[: self.num_tests]
-
-    def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
-        """Returns the asserts of a marked suite that run, as they are stated, on the other programs."""
-        return [item for item in self.counted(marked) if item.is_right]
 
     @abstractmethod
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
@@ -310,12 +274,12 @@ class StrictReward(Reward):
     """
 
     def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
-        return [item.call for item in self.counted(parsed.asserts) if item.call and not item.rejection]
+        return [item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection]
 
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_strict(parsed.asserts, answers, signature, len(self.counted(parsed.asserts)))
+        return mark_strict(parsed.asserts, answers, signature, self.num_tests)
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""
@@ -387,102 +351,12 @@ class SimpleReward(StrictReward):
         return replace(reward, total=BROKEN_CODE, masked="") if is_broken else reward
 
 
-class UTRLReward(StrictReward):
-    """The rewards of UTRL (arXiv 2508.21107; reward.py of github.com/dgjun32/UTRL).
-
-    Tests are right as by StrictReward, but all asserts count, not the first K. An assert that is rejected is one that
-    the ground truth does not pass. UTRL's format asks for one <reasoning> before each test or program and for a closing
-    code fence; here an answer is well-formed when it has a closed code block, and a suite when that holds asserts.
-    `alpha` and `mutant_weight` mean nothing here, and the Mistake Book is not used.
-    """
-
-    reads_history = False
-    others = Others.SOLUTIONS
-    weights = (UTRL_VALIDITY, UTRL_DISCRIMINATION, UTRL_FORMAT)
-
-    def counted(self, asserts: Sequence[Written]) -> Sequence[Written]:
-        return asserts
-
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
-        """Returns R_T = 0.85 disc + 0.05 valid + 0.10 format, whatever the solution that the suite was written for.
-
-        V are the right tests. disc is the share of the question's M solutions that fail at least one test of V, by a
-        wrong value, an error or a timeout; 0 where V is empty. valid = |V| / max(K, u), u different asserts; UTRL's K
-        is 12. format is 1 for a well-formed suite, else 0.
-        """
-        terms = (
-            len(suite.verdicts) / max(self.num_tests, suite.num_unique),
-            mean(suite.kills) or 0.0,
-            float(suite.fenced and suite.num_asserts > 0),
-        )
-        validity, discrimination, well_formed = terms
-        total = sum(weight * term for weight, term in zip(self.weights, terms, strict=True))
-        reward = SuiteReward(total, validity, discrimination, -UTRL_FORMAT * well_formed, terms=terms)
-        return _masked(reward, lost=solution.program_valid is None or suite.lost)
-
-    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
-        """Returns R_C = 0.9 passed / (|V| + 1e-6) + 0.1 format, V the right tests of all its suites together."""
-        if not solution.program_valid:
-            solution = _all_failed(solution)
-        verdicts = [verdict for suite in solution.suites for verdict in suite.verdicts]
-        passed = sum(verdict is Verdict.PASS for verdict in verdicts)
-        total = UTRL_PASSED * passed / (len(verdicts) + 1e-6) + UTRL_CODE_FORMAT * solution.fenced
-        shares = tuple(_share_passed(suite.verdicts) if suite.verdicts else None for suite in solution.suites)
-        pooled = _share_passed(verdicts) if verdicts else None
-        return _code_reward(solution, SolutionReward(total if solution.suites else None, shares, pooled))
-
-
-class CUREReward(StrictReward):
-    """The rewards of CURE (arXiv 2506.03136; optimization/reward.py of github.com/Gen-Verse/CURE).
-
-    CURE holds a test for right that all solutions pass which pass the golden tests, and pays none where there is no
-    such solution; here the ground truth decides. An answer of CURE is one test, here it is the mean of K. CURE compares
-    rewards by the standard deviation with ddof 0: `config.*.advantage_ddof=0`. `alpha` and `mutant_weight` mean
-    nothing here, and the Mistake Book is not used.
-    """
-
-    reads_history = False
-    reads_golden = True
-    others = Others.SOLUTIONS
-    weights = (0.0, 1.0, 0.0)
-
-    def for_others(self, marked: Sequence[MarkedAssert]) -> list[MarkedAssert]:
-        """Returns those of the first K asserts that state an answer, right or wrong, on an input of their own."""
-        return [item for item in marked if item.mark in (Mark.RIGHT, Mark.WRONG_ANSWER, Mark.UNUSABLE)]
-
-    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
-        """Returns R_T = mean over K tests of [right] (1 - B) - [not right] B, whoever the suite was written for.
-
-        B is the share of the question's wrong solutions, those that fail a golden test, that pass the test as it is
-        stated: mu = p_u (1 - p_01) - (1 - p_u) p_00 of the paper. 1 - B counts wrong values, errors and timeouts, and
-        not what was left unrun. Where no solution is wrong, a test is paid 1 or -1. An assert that is rejected, missing
-        or a duplicate is not right and nothing passes it. Val is the share of right tests, Adv what those are paid, and
-        the penalty what the others cost.
-        """
-        k, num_right = self.num_tests, sum(suite.others_right)
-        wrong = [ran for ran, passes in zip(suite.others, solution.peers, strict=True) if passes is False]
-        if wrong:
-            by_test = list(zip(suite.others_right, zip(*wrong, strict=True), strict=True))
-            earned = sum(sum(verdict in FAILED for verdict in ran) / len(ran) for is_right, ran in by_test if is_right)
-            cost = sum(_share_passed(ran) for is_right, ran in by_test if not is_right)
-        else:
-            earned, cost = num_right, k - num_right
-        reward = SuiteReward.of(0.0, num_right / k, earned / k, cost / k)
-        return _masked(reward, lost=suite.lost or solution.program_valid is None or None in solution.peers)
-
-    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
-        """Returns R_C = the share of the question's golden tests that the solution passes."""
-        return golden_reward(solution.program_valid, solution.golden)
-
-
 OFFICIAL = "official"
 REWARDS: dict[str, Callable[..., Reward]] = {
     OFFICIAL: OfficialReward,
     "strict": StrictReward,
     "strict_tests": StrictTestsReward,
     "simple": SimpleReward,
-    "utrl": UTRLReward,
-    "cure": CUREReward,
 }
 
 

@@ -44,7 +44,6 @@ class SampleRecord:
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...]  # of token_ids, as sampled
     finish_reason: str  # "stop" or "length"
-    checkpoint: int | None = None  # step of the past player that sampled it and does not learn; None: current
 
 
 @dataclass(frozen=True)
@@ -64,8 +63,9 @@ class SuiteRecord:
     parsed: ParsedSuite
     marked: list[MarkedAssert]
     verdicts: list[Verdict]  # of `tests`, in order
-    on_others: list[list[Verdict]] = field(default_factory=list)  # by program of the reward's `others`, of its tests
-    on_hidden: list[list[Verdict]] = field(default_factory=list)  # by hidden mutant, of right tests among the first K
+    # Of its right tests among the first K, by mutant: by those that the reward reads, and by those that metrics read.
+    on_mutants: list[list[Verdict]] = field(default_factory=list)
+    on_hidden: list[list[Verdict]] = field(default_factory=list)
     reward: SuiteReward | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
@@ -199,37 +199,24 @@ class SolutionRecord:
         verdicts = chain((run.verdict for run in self.golden), *(suite.verdicts for suite in self.suites))
         return self.program_valid is False or any(verdict in FAILED for verdict in verdicts)
 
-    @property
-    def passes_golden(self) -> bool | None:
-        """Whether it passes all golden tests; None: the sandbox failed, or has not run it yet."""
-        verdicts = [graded.verdict for graded in self.golden]
-        if self.program_valid is None or Verdict.INFRA in verdicts:
-            return None
-        return self.program_valid and all(verdict is Verdict.PASS for verdict in verdicts)
-
-    def assign_rewards(self, reward: Reward, peers: tuple[bool | None, ...] = ()) -> None:
-        """Gives the solution and its suites their rewards; all verdicts must be in.
-
-        `peers` are the `passes_golden` of all solutions of the question.
-        """
+    def assign_rewards(self, reward: Reward) -> None:
+        """Gives the solution and its suites their rewards; all verdicts must be in."""
         suites = tuple(
             SuiteOutcome.of(
-                each.parsed,
-                each.marked,
-                each.verdicts,
-                reward.for_others(each.marked),
-                each.on_others,
-                each.sample.text,
-                each.sample.token_ids,
+                suite.parsed,
+                suite.marked,
+                suite.verdicts,
+                suite.on_mutants,
+                suite.sample.text,
+                suite.sample.token_ids,
             )
-            for each in self.suites
+            for suite in self.suites
         )
         outcome = SolutionOutcome(
             self.program_valid,
             suites,
             history=tuple(graded.verdict for graded in self.history),
             golden=tuple(graded.verdict for graded in self.golden),
-            peers=peers,
             fenced=self.program.fenced,
             text=self.sample.text,
             token_ids=self.sample.token_ids,
@@ -255,11 +242,6 @@ class QuestionRecord:
     question: Question
     solutions: list[SolutionRecord] = field(default_factory=list)
     signature: Signature = AS_WRITTEN  # by which its calls are compared
-
-    @property
-    def is_current(self) -> bool:
-        """Whether the current Code LLM answered it, and not a past one."""
-        return all(solution.sample.checkpoint is None for solution in self.solutions)
 
     @property
     def rewards_differ(self) -> bool:
@@ -321,12 +303,11 @@ class Round:
 
     def code_groups(self) -> list[list[SolutionRecord]]:
         """Returns the groups in which the Code LLM's samples are compared: the solutions of one question."""
-        return [question.solutions for question in self.questions if question.is_current]
+        return [question.solutions for question in self.questions]
 
     def test_groups(self) -> list[list[SuiteRecord]]:
         """Returns the groups in which the Test LLM's samples are compared: the suites of one (question, solution)."""
-        groups = [solution.suites for solution in self.solutions if solution.suites]
-        return [group for group in groups if all(suite.sample.checkpoint is None for suite in group)]
+        return [solution.suites for solution in self.solutions if solution.suites]
 
     def __add__(self, later: "Round") -> "Round":
         """Returns this round with a later one of the same step, of other questions."""
@@ -334,13 +315,8 @@ class Round:
         return Round(self.step, self.questions + later.questions, change, later.book_size)
 
     def train_on_first(self, count: int) -> None:
-        """Selects for training the first `count` questions whose solutions' rewards differ, and no other.
-
-        Those that a past Code LLM answered do not count, and their suites train.
-        """
+        """Selects for training the first `count` questions whose solutions' rewards differ, and no other."""
         for question in self.questions:
-            if not question.is_current:
-                continue
             if question.rewards_differ and count > 0:
                 count -= 1
                 continue
@@ -371,7 +347,7 @@ class Round:
             chosen = select(groups, count, score)
             for m, solution in enumerate(question.solutions):
                 for suite in solution.suites:
-                    suite.selected = m in chosen and suite.sample.checkpoint is None
+                    suite.selected = m in chosen
 
 
 def _with_verdict(graded: Sequence[GradedTest], verdicts: Collection[Verdict]) -> list[CallTest]:
@@ -382,11 +358,11 @@ def statistics(round_: Round) -> dict[str, float]:
     """Returns the metrics of a Round whose rewards are in, by name.
 
     A mean or share over nothing is left out; counts are always there. Shares and rates lie in [0, 1]. Masked rewards
-    count in no mean, and a past player's samples in none of its role.
+    count in no mean.
     """
     groups = round_.code_groups()
     solutions = [solution for group in groups for solution in group]
-    pairs = [(s, suite) for s in round_.solutions for suite in s.suites if suite.sample.checkpoint is None]
+    pairs = [(solution, suite) for solution in solutions for suite in solution.suites]
     suites = [suite for _, suite in pairs]
     num_too_long = sum(not solution.test_prompt_fits for solution in round_.solutions)
     paid = [solution.reward for solution in solutions if solution.reward and not solution.masked]
@@ -411,7 +387,7 @@ def statistics(round_: Round) -> dict[str, float]:
     )
     metrics |= {
         "code/questions": float(len(round_.questions)),
-        "code/questions_that_teach": float(sum(q.rewards_differ for q in round_.questions if q.is_current)),
+        "code/questions_that_teach": float(sum(question.rewards_differ for question in round_.questions)),
         "code/prompt_too_long": float(sum(not question.solutions for question in round_.questions)),
         "code/group_zero_std_frac": _zero_std_share(groups),
         "test/group_zero_std_frac": _zero_std_share(selected),

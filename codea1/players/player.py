@@ -31,7 +31,6 @@ from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.players.policy import Policy
 from codea1.rollout.decoding import stream_key
-from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import to_host
@@ -127,10 +126,6 @@ class Player(Policy):
             self.state = states[self.name]
         if self._critic:
             self._critic.state = states[f"{self.name}_critic"]
-
-    def params_at(self, checkpoints: Checkpoints, step: int) -> Params:
-        """Reads the weights that it had at a checkpoint, laid out as those that it has."""
-        return join(self.functions.restore_params(checkpoints, step), self.base)
 
     def shaped_reward(self, reward: float, response_length: int) -> float:
         """Returns what the player learns from: the reward, less what the length of its response costs."""

@@ -51,16 +51,14 @@ class Policy:
         seed: int | None = None,
         temperature: float | None = None,
         top_p: float = 1.0,
-        params: Params | None = None,
     ) -> Iterator[Sample]:
         """Returns an iterator over samples as they finish; keys are (seed, stream, step, question id, index).
 
         `seed` and `temperature` are those of the config where they are None; a temperature of 0 gives greedy answers.
-        `params` take the place of its own.
         """
         temperature = self._config.temperature if temperature is None else temperature
         return self.functions.engine.generate(
-            self.params if params is None else params,
+            self.params,
             requests,
             seed=self._seed if seed is None else seed,
             stream=stream,

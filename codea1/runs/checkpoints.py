@@ -39,16 +39,13 @@ logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orb
 class Checkpoints:
     """The checkpoints of one run. In a multi-process run every process makes the same calls in the same order."""
 
-    def __init__(
-        self, directory: epath.Path, keep_last: int, keep_best: int, *, keep_every: int = 0, read_only: bool = False
-    ):
+    def __init__(self, directory: epath.Path, keep_last: int, keep_best: int, *, read_only: bool = False):
         """Opens `directory`, made where it is missing.
 
         Args:
           directory: holds one folder per step.
           keep_last: newest complete steps that are kept, at least 1.
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
-          keep_every: steps divisible by it are kept besides; 0 for none.
           read_only: for a reader beside a live run: nothing is made or saved.
         """
         if keep_last < 1 or keep_best < 0:
@@ -56,7 +53,6 @@ class Checkpoints:
         self._directory = epath.Path(directory)
         self._keep_last = keep_last
         self._keep_best = keep_best
-        self._keep_every = keep_every
         self._read_only = read_only
         with translate_storage_errors(f"opening {self._directory}"):
             self._manager = ocp.CheckpointManager(
@@ -295,8 +291,7 @@ class Checkpoints:
         steps = sorted(self._manager.all_steps())  # not those on disk: another process may have unmarked one already
         unknown = self._without_known_score(steps) if self._keep_best else []
         best = self._by_score([step for step in steps if step not in unknown])[: self._keep_best]
-        pool = [step for step in steps if self._keep_every and step % self._keep_every == 0]
-        kept = {*steps[-self._keep_last :], *best, *unknown, *pool, self.sound}
+        kept = {*steps[-self._keep_last :], *best, *unknown, self.sound}
         superseded = [step for step in steps if step not in kept]
         if superseded and jax.process_index() == 0:  # what supersedes them would be there after a loss of power
             for path in (self._directory / str(steps[-1]) / MARKER, self._directory / str(steps[-1]), self._directory):

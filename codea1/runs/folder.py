@@ -28,7 +28,7 @@ from codea1.game.methods import METHODS
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.runtime.fields import leaves
-from codea1.runtime.phases import LIMITS
+from codea1.runtime.removed import removed_field
 from codea1.runtime.versions import versions
 from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, is_remote, location, move, names, read, remove, write_atomically
@@ -38,29 +38,6 @@ _MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It
 _SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "max_sampler_kl")
-# What all runs do now that earlier versions had these fields for: a run that did the same is read and continued.
-_OF_PLAYER = {"advantage_eps": 1e-6, "kl_in_reward": False, "overlong_penalty": 1.0}
-_OF_PLAYER |= {"critic.gamma": 1.0, "critic.value_clip": 0.5}
-_NOW = {
-    **{f"{who}.{name}": value for who in ("code", "test") for name, value in _OF_PLAYER.items()},
-    **{"model.param_dtype": "float32", "sandbox.cpu_seconds_per_script": 60.0},
-    **{"game.made_mutants": 0, "noise.wrong_truths": 0.0},  # in the file of questions now
-    **{"sft.shape": "tiny", "sft.vocab_size": 512, "sft.misconceptions": 1.0, "sft.black_box": 0.25},
-}
-_NOW_FREE = ("profile.steps", "skipped_steps", *map("watchdog.{}".format, LIMITS))  # the same, whatever they were
-# What training runs did before there were these fields: they are read, and continued with configs that do the same.
-_THEN = {
-    **{"max_sampler_kl": 0.1, "data": {"max_dropped": 1.0}, "sandbox": {"memo_mb": 512}, "log": {"keep_samples": 0}},
-    "game": {
-        **{"assert_forms": "equality", "mutant_weight": 0.0, "hidden_reward": False, "selection": "variance"},
-        **{"script": "random", "exposure": 0.0},
-    },
-    "noise": {"wrong_answers": 0.0, "permuted_rewards": False},
-    "opponents": {"side": "", "share": 0.5, "every": 50, "draw": "uniform"},
-    **{who: {"thinking": "", "share_prompts": False, "lora": {"rank": 0, "alpha": 32.0}} for who in ("code", "test")},
-    "rollout": {"cache_gib": 0.0, "guesses": 0, "int8_weights": False},
-    "sft": {"expert_span": [0.5, 1.0], "expert_suites_else": 0.0},
-}
 Own = Mapping[str, tuple[str, bytes]]
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
 _FORM = {  # of a config, as far as it is read without being compared with this version's
@@ -221,28 +198,12 @@ class RunFolder:
 def _read_config(path: epath.Path) -> dict[str, Any]:
     config = read_json(path)
     config.pop(_MADE_WITH, None)
-    config = _as_now(config)
     for name, form in _FORM.items():
         if not fits(config.get(name, ...), form):
             raise BadInput(f"{path}: {name} is not what a run's config has there.")
-    return _with_then(config, _THEN) if "method" in config else config
-
-
-def _as_now(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Returns the config without fields that there no longer are; what is not done any more keeps them."""
-    found = {}
-    for key, value in config.items():
-        name = f"{prefix}{key}"
-        if name not in _NOW_FREE and _NOW.get(name, _ABSENT) != value:
-            found[key] = _as_now(value, f"{name}.") if isinstance(value, dict) else value
-    return found
-
-
-def _with_then(config: Any, then: Any) -> Any:
-    """Returns the config, or a section of it, with the fields that it lacks and `then` has."""
-    if not isinstance(config, dict) or not isinstance(then, dict):
-        return config
-    return then | {key: _with_then(value, then.get(key)) for key, value in config.items()}
+    if gone := next(filter(None, map(removed_field, dict(leaves(config)))), ""):
+        raise BadInput(f"{path}: {gone}")
+    return config
 
 
 def read_json(path: epath.Path) -> dict[str, Any]:

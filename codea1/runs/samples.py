@@ -3,7 +3,6 @@
 samples/step_000001.jsonl.zst   a JSON object a line, compressed; tokens in Base64
 
 prompt_ids and token_ids are little-endian int32, log_probs little-endian float32, which is what the sampler computes.
-Runs of versions up to commit d8ac66f have step_000001.jsonl, with numbers in lists.
 """
 
 import base64
@@ -23,7 +22,7 @@ from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, checksum_of
-from codea1.storage.objects import exists, names, remove, write_atomically
+from codea1.storage.objects import names, remove, write_atomically
 from codea1.values import decode_exact
 from codea1.values.verdict import Verdict
 
@@ -39,7 +38,7 @@ _ASSERT = {
     **dict.fromkeys(("detail", "call", "truth", "verdict"), (str, None)),
 }
 _ROW = {  # of `rows`, as far as people read it
-    **{"question_id": str, "solution": int, "checkpoint": (int, None, ...), "selected": bool, "masked": str},
+    **{"question_id": str, "solution": int, "selected": bool, "masked": str},
     **{"prompt": (str, ...), "text": (str, ...), "reward": _SHARE, "shaped_reward": (*_SHARE, ...), "advantage": float},
 }
 _CODE_PARTS = dict.fromkeys(("generated_pass_rate", "history_pass_rate", "golden_pass_rate"), (*_SHARE, ...))
@@ -55,10 +54,9 @@ def rows(round_: Round, transcripts: Mapping[str, Callable[[Sequence[int]], str]
     """Returns JSON-serialisable rows, each solution followed by its suites.
 
     Common fields: step, player ("code" or "test"), question_id, solution (m), prompt, prompt_ids, text, token_ids,
-    log_probs, finish_reason, checkpoint (the step of the past player that sampled it; None for the current one), reward
-    (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected. Code rows add program, fenced,
-    program_valid, test_prompt_fits, passes_check (by the check script; None: not run), history and golden;
-    test rows add suite (n), fenced and asserts.
+    log_probs, finish_reason, reward (None when masked), masked (why), reward_parts, shaped_reward, advantage, selected.
+    Code rows add program, fenced, program_valid, test_prompt_fits, passes_check (by the check script; None: not run),
+    history and golden; test rows add suite (n), fenced and asserts.
 
     The prompts' texts are made by `transcripts`, of each player, before this returns: no other thread than the caller's
     may use a tokenizer. The rows are made as they are read.
@@ -110,7 +108,6 @@ def _sample(sample: SampleRecord, prompt: str) -> Row:
         "token_ids": [int(token) for token in sample.token_ids],
         "log_probs": [float(value) for value in sample.log_probs],
         "finish_reason": sample.finish_reason,
-        "checkpoint": sample.checkpoint,
     }
 
 
@@ -170,17 +167,16 @@ class Samples:
           rows: plain values, numpy ones included; NaN and infinities become null, except in log_probs.
         """
         content = json_lines.compressed(map(_packed, rows))
-        write_atomically(self._path(step), content)
-        remove(self._path(step).with_suffix(""))
-        self.written[f"{self._directory.name}/{self._path(step).name}"] = checksum_of(content)
+        write_atomically(self.path(step), content)
+        self.written[f"{self._directory.name}/{self.path(step).name}"] = checksum_of(content)
         for earlier in self.steps() if self._keep else ():
             if earlier <= step - self._keep:
                 self._remove(earlier)
 
     def steps(self) -> list[int]:
         """Returns the steps that have rows, in order."""
-        found = (re.fullmatch(r"step_(\d+)\.jsonl(\.zst)?", name) for name in names(self._directory))
-        return sorted({int(match[1]) for match in found if match})
+        matches = (re.fullmatch(r"step_(\d+)\.jsonl\.zst", name) for name in names(self._directory))
+        return sorted(int(match[1]) for match in matches if match)
 
     def read(self, step: int, tokens: bool = True) -> Iterator[dict[str, Any]]:
         """Yields the rows of a step as they were written, one after another; none where the step has no file.
@@ -196,10 +192,10 @@ class Samples:
             for name in _TOKENS.keys() & row.keys():
                 if not tokens:
                     del row[name]
-                elif isinstance(row[name], str):
+                else:
                     try:
                         row[name] = np.frombuffer(base64.b64decode(row[name], validate=True), _TOKENS[name]).tolist()
-                    except ValueError:
+                    except (TypeError, ValueError):
                         raise BadInput(f"{path}, line {number}: {name} is not Base64 of {_TOKENS[name]}.") from None
             yield row
 
@@ -219,17 +215,12 @@ class Samples:
                 self._remove(later)
 
     def path(self, step: int) -> epath.Path:
-        """Returns the file of a step that is there."""
-        path = self._path(step)
-        return path if exists(path) else path.with_suffix("")  # of an older version
-
-    def _path(self, step: int) -> epath.Path:
+        """Returns the file of a step."""
         return self._directory / f"step_{step:06d}.jsonl.zst"
 
     def _remove(self, step: int) -> None:
-        for path in (self._path(step), self._path(step).with_suffix("")):
-            remove(path)
-            self.written.pop(f"{self._directory.name}/{path.name}", None)
+        remove(self.path(step))
+        self.written.pop(f"{self._directory.name}/{self.path(step).name}", None)
 
 
 def _packed(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from codea1.runtime.errors import (
     runtime_exit_code,
 )
 from codea1.runtime.fields import leaves, nearest
+from codea1.runtime.removed import COMMANDS, removed_name
 
 # Where shipped configs are: beside the package in the repository, in it where it is installed from a wheel.
 CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
@@ -59,7 +60,8 @@ def dispatch(program: str, package: str, about: str | None, commands: Mapping[st
     elif name == "--version":
         print(f"codea1 {version('codea1')}")
     elif name not in commands:
-        print(f"error: {program} has no command {name!r}; {program} --help lists them.", file=sys.stderr)
+        gone = removed_name(program, name, COMMANDS)
+        print(f"error: {gone or f'{program} has no command {name!r}; {program} --help lists them.'}", file=sys.stderr)
         sys.exit(BAD_INPUT_EXIT_CODE)
     else:
         sys.argv[:2] = [f"{program} {name}"]

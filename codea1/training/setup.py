@@ -40,7 +40,7 @@ class Components:
     feed: QuestionFeed
     train: Sequence[Question]
     dropped: Sequence[Question]  # training questions whose prompt does not fit
-    untested: Sequence[Question]  # training questions without the fixed tests that the method, reward or noise needs
+    untested: Sequence[Question]  # training questions without the fixed tests that the method needs
     validation: Sequence[Question]
     test: Sequence[Question]
 
@@ -103,7 +103,7 @@ def assemble(config: ConfigDict) -> Components:
     untested: list[Question] = []
     if config.data.static_tests:
         train, untested = with_static_tests(config.data.static_tests, train)
-    elif rules.runs_golden or rules.wrong_answers:
+    elif rules.golden:
         tested = {question.id for question in train if golden_tests(question)}
         untested = [question for question in train if question.id not in tested]
         train = [question for question in train if question.id in tested]

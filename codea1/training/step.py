@@ -9,40 +9,22 @@ import contextlib
 import hashlib
 import itertools
 import math
-import random
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from codea1.data.feed import QuestionFeed
-from codea1.game.answers import ExtractedProgram
-from codea1.game.asserts import golden_tests
 from codea1.game.calls import CallTest
-from codea1.game.grading import (
-    NOWHERE,
-    GradedSuite,
-    Judge,
-    grade_on_others,
-    grade_solution,
-    grade_suites,
-    other_programs,
-)
+from codea1.game.grading import Attack, Solution, grade_round
 from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
-from codea1.game.opponents import deal
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, INFRA
-from codea1.game.round import GradedTest, QuestionRecord, Round, SampleRecord, SolutionRecord, SuiteRecord, statistics
-from codea1.game.scripts import Script
+from codea1.game.rewards import INFRA
+from codea1.game.round import Round, SampleRecord, SolutionRecord, SuiteRecord, statistics
 from codea1.learn.batch import TrainSample
-from codea1.models.qwen2 import Params
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
-from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts, Shares
 from codea1.runtime.phases import Stopwatch, doing
 from codea1.sandbox.host.grading import LOST, Grader, require_judged
@@ -50,23 +32,6 @@ from codea1.sharding import to_host
 
 T = TypeVar("T")
 History = Mapping[str, Sequence[CallTest]]  # by question: its tests that are replayed
-
-
-@dataclass(frozen=True)
-class Solution:
-    """What the Code LLM wrote, before it is graded."""
-
-    question: Question
-    index: int  # m, among the question's solutions
-    sample: SampleRecord
-    program: ExtractedProgram
-
-
-class Attack(NamedTuple):
-    """What the Test LLM wrote about one solution, before it is graded."""
-
-    solution: Solution
-    suites: Sequence[SampleRecord]  # N, in their order; none where the program makes the prompt too long
 
 
 class Kept(Iterable[T], Generic[T]):
@@ -83,14 +48,6 @@ class Kept(Iterable[T], Generic[T]):
             if place == len(self._items):
                 return
             yield self._items[place]
-
-
-@dataclass(frozen=True)
-class PastPlayer:
-    """What a player was at a checkpoint of the run: it answers some questions in its place, and does not learn."""
-
-    checkpoint: int  # step
-    params: Params
 
 
 class Step:
@@ -121,10 +78,8 @@ class Step:
         self.skips_all: dict[str, bool] = {}  # by learner that made optimizer steps: whether none was applied
         self.watch = Stopwatch()
         self.has_changed_state = False  # of the book or a player
-        self.past: dict[str, PastPlayer] = {}  # by role
         self._players, self._rules, self._feed = players, rules, feed
         self._grader, self._book, self._hosts = grader, book, hosts
-        self._of_past: dict[str, set[str]] = {}  # ids of its questions that past players answer, by role
         self._rounds_left = rules.max_rounds
 
     @contextlib.contextmanager
@@ -132,7 +87,6 @@ class Step:
         """Times what happens inside as the step's round."""
         with self.watch.phase("round"), doing("rollout"):
             yield
-        self.past = {}  # frees the memory of their weights before others learn
 
     def next_questions(self, asked: Round) -> list[Question]:
         """Returns the questions to ask next: a batch of them, and none once those `asked` are enough.
@@ -140,7 +94,7 @@ class Step:
         With `max_rounds` above 1 they are when `questions_per_step` of them tell solutions apart.
         """
         ids = {record.question.id for record in asked.questions}
-        num_telling = sum(record.is_current and record.rewards_differ for record in asked.questions)
+        num_telling = sum(record.rewards_differ for record in asked.questions)
         while self._rounds_left and num_telling < self._rules.questions_per_step:
             questions = [question for question in self._feed.batch(self.batches) if question.id not in ids]
             self.batches += 1
@@ -165,8 +119,6 @@ class Step:
     def _solve(self, questions: Sequence[Question]) -> Iterator[Solution]:
         player, rules = self._players["code"], self._rules
         by_id = {question.id: question for question in questions}
-        if self.past:
-            self._of_past = deal(list(by_id), list(self.past), rules.past_share, f"{rules.seed}/{self.number}")
         requests = (
             Request(id, prompt, first_sample=0, num_samples=rules.num_solutions)
             for id, question in by_id.items()
@@ -179,13 +131,11 @@ class Step:
                 yield Solution(question, sample.index, answer, program)
 
     def attack(self, solutions: Iterable[Solution]) -> Iterator[Attack]:
-        """Samples N suites for each solution from the Test LLM, or from a script, once all solutions are there.
+        """Samples N suites for each solution from the Test LLM, once all solutions are there.
 
         Yields every solution once, when it has its suites or cannot get any.
         """
         rules = self._rules
-        if rules.script:
-            yield from self._draw_suites(rules.script, [*solutions])
         if "test" not in self._players:
             return
         player = self._players["test"]
@@ -215,116 +165,20 @@ class Step:
                     yield Attack(too_long.pop(), ())
             yield from (Attack(solution, ()) for solution in too_long)
 
-    def _draw_suites(self, script: Script, solutions: Sequence[Solution]) -> Iterator[Attack]:
-        """Yields the suites that a script writes in the place of the Test LLM, once it knows which tests fail."""
-        rules = self._rules
-        shares = Shares(self._hosts, [*dict.fromkeys(each.question.id for each in solutions)])
-        fixed = {each.question.id: golden_tests(each.question) for each in solutions}
-        for each in solutions if script.reads_verdicts else ():
-            judge, id = Judge(each.question, self._grader), each.question.id
-            shares.add((id, each.index), partial(start, grade_solution(judge, each.program.source, fixed[id], rules)))
-        with self.watch.phase("sandbox_wait"):
-            gradings = shares.collect()
-        exposable = []
-        for each in solutions:
-            id, tests = each.question.id, fixed[each.question.id]
-            verdicts = gradings[id, each.index].grading.verdicts if script.reads_verdicts else [None] * len(tests)
-            graded = [(test, verdict in FAILED) for test, verdict in zip(tests, verdicts, strict=True)]
-            exposable.append(any(fails for _, fails in graded))
-            rng = random.Random(f"script/{rules.seed}/{self.number}/{id}/{each.index}")
-            suites = [script.suite(graded, each.program.source, rules.num_tests, rng) for _ in range(rules.num_suites)]
-            texts = ["\n".join(["```python", *(test.text for test in suite), "```"]) for suite in suites]
-            yield Attack(each, [SampleRecord((), text, (), (), "stop") for text in texts])
-        if script.reads_verdicts:
-            self.metrics["test/exposable"] = sum(exposable) / max(1, len(exposable))
-
     def _answers(self, role: str, requests: Iterable[Request]) -> Iterator[tuple[Sample, SampleRecord]]:
-        """Yields all samples of a role as they finish, those of its past player after the others."""
-        player, past, of_past = self._players[role], self.past.get(role), self._of_past.get(role, set())
-        for_past: list[Request] = []
-
-        def for_present() -> Iterator[Request]:
-            for request in requests:
-                if request.question_id in of_past:
-                    for_past.append(request)
-                else:
-                    yield request
-
-        who: list[tuple[int | None, Params | None, Iterable[Request]]] = [(None, None, for_present())]
-        if past:
-            who.append((past.checkpoint, past.params, for_past))
-        for checkpoint, params, asked in who:
-            for sample in player.generate(asked, stream=f"{role}/train", step=self.number, params=params):
-                yield sample, _sample_record(player, sample, checkpoint)
+        """Yields all samples of a role as they finish."""
+        player = self._players[role]
+        for sample in player.generate(requests, stream=f"{role}/train", step=self.number):
+            yield sample, _sample_record(player, sample)
 
     def grade(
         self, questions: Sequence[Question], history: History, solutions: Iterable[Solution], attacks: Iterable[Attack]
     ) -> Round:
-        """Has solutions and suites graded as they come, and returns all verdicts, of all hosts.
-
-        A solution's suites are graded when it has all, in one process. On other programs suites are graded when the
-        question has all, in one process a program.
-        """
-        rules, shares = self._rules, Shares(self._hosts, [question.id for question in questions])
-        judges = {question.id: Judge(question, self._grader) for question in questions}
-        signatures = {question.id: rules.reward.signature(question) for question in questions}
-        tests = {each.id: golden_tests(each) if rules.runs_golden else history[each.id] for each in questions}
-        written: defaultdict[str, dict[int, Solution]] = defaultdict(dict)
-        for solution in solutions:
-            id, program = solution.question.id, solution.program.source
-            written[id][solution.index] = solution
-            grade = grade_solution(judges[id], program, tests[id], rules)
-            shares.add((id, solution.index), partial(start, grade))
-
-        suites: defaultdict[str, dict[int, Sequence[SampleRecord]]] = defaultdict(dict)
-        graded: defaultdict[str, dict[int, Future[list[GradedSuite]] | None]] = defaultdict(dict)
-        for solution, samples in attacks:
-            id, m = solution.question.id, solution.index
-            suites[id][m] = samples
-            if samples:
-                texts = [sample.text for sample in samples]
-                grade = grade_suites(judges[id], solution.program.source, texts, signatures[id], rules)
-                graded[id][m] = shares.add((id, m, "suites"), partial(start, grade))
-            programs = [each.program.source for _, each in sorted(written[id].items())]
-            if (
-                len(suites[id]) == len(programs)
-                and graded[id]
-                and any(other_programs(solution.question, programs, rules))
-            ):
-                in_order = [future for _, future in sorted(graded[id].items()) if future]
-                shares.add((id, "others"), partial(start, grade_on_others(judges[id], programs, in_order, rules)))
-        with self.watch.phase("sandbox_wait"):
-            results = shares.collect()
-
-        records = [QuestionRecord(question, signature=signatures[question.id]) for question in questions]
-        for record in records:
-            id, elsewhere = record.question.id, iter(results.get((record.question.id, "others"), ()))
-            for m, solution in sorted(written[id].items()):
-                samples = suites[id].get(m, ())
-                own = []
-                for n, (sample, suite) in enumerate(zip(samples, results.get((id, m, "suites"), ()), strict=True)):
-                    on = next(elsewhere, NOWHERE)
-                    own.append(
-                        SuiteRecord(n, sample, suite.parsed, suite.marked, suite.verdicts, on.on_others, on.on_hidden)
-                    )
-                grading, passes_check = results[id, m]
-                runs = [GradedTest(*each) for each in zip(tests[id], grading.verdicts, strict=True)]
-                record.solutions.append(
-                    SolutionRecord(
-                        m,
-                        solution.sample,
-                        solution.program,
-                        grading.program_valid,
-                        own,
-                        history=[] if rules.runs_golden else runs,
-                        golden=runs if rules.runs_golden else [],
-                        test_prompt_fits=m not in suites[id] or bool(samples),
-                        lost=grading.lost,
-                        passes_check=passes_check,
-                        selected=solution.sample.checkpoint is None,
-                    )
-                )
-        return Round(self.number, records)
+        """Has solutions and suites graded as they come, and returns all verdicts, of all hosts: see `grade_round`."""
+        shares = Shares(self._hosts, [question.id for question in questions])
+        return grade_round(
+            self.number, questions, history, solutions, attacks, self._rules, self._grader, shares, self.watch
+        )
 
     def pay(self, graded: Round) -> Round:
         """Gives every solution and suite of a graded round its reward, and returns it.
@@ -333,18 +187,11 @@ class Step:
         sampled or judged something else than the others.
         """
         for record in graded.questions:
-            peers = tuple(solution.passes_golden for solution in record.solutions)
             for solution in record.solutions:
                 if self._rules.golden:
                     solution.assign_golden_reward()
                 else:
-                    solution.assign_rewards(self._rules.reward, peers)
-        if self._rules.permutes_rewards:
-            suites = [suite for suite in graded.suites if not suite.masked]
-            paid = [suite.reward for suite in suites]
-            random.Random(f"placebo/{self._rules.seed}/{self.number}").shuffle(paid)
-            for suite, reward in zip(suites, paid, strict=True):
-                suite.reward = reward
+                    solution.assign_rewards(self._rules.reward)
         with self._hosts.agreed():
             reasons = [
                 each.lost or LOST if each.reward and each.reward.masked == INFRA else "" for each in graded.solutions
@@ -447,12 +294,11 @@ def _trains(record: SolutionRecord | SuiteRecord, player: Player) -> bool:
     return record.selected and not record.masked and player.learns_from(record.sample.finish_reason)
 
 
-def _sample_record(player: Player, sample: Sample, checkpoint: int | None) -> SampleRecord:
+def _sample_record(player: Player, sample: Sample) -> SampleRecord:
     return SampleRecord(
         prompt_ids=sample.prompt_ids,
         text=player.tokenizer.decode(sample.token_ids),
         token_ids=sample.token_ids,
         log_probs=tuple(sample.log_probs.tolist()),
         finish_reason=sample.finish_reason,
-        checkpoint=checkpoint,
     )

@@ -15,7 +15,7 @@ def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
     """Returns what the suites of a step are like, as shares, counts and lengths.
 
     Args:
-      rows: of `codea1.runs.samples.Samples`; those of the Code LLM and of past players say nothing here.
+      rows: of `codea1.runs.samples.Samples`; those of the Code LLM say nothing here.
 
     Returns:
       asserts: mean number in a suite.
@@ -30,7 +30,7 @@ def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
       not_run: of the asserts that were to run on a program, those whose turn never came.
       NaN where there was nothing to take a share of.
     """
-    suites = [row for row in rows if row["player"] == "test" and row.get("checkpoint") is None]
+    suites = [row for row in rows if row["player"] == "test"]
     asserts = [each for suite in suites for each in suite["asserts"]]
     asked = [each for each in asserts if each["mark"] not in _NOT_ASKED]
     answered = [each["mark"] for each in asked if each["mark"] in (Mark.RIGHT, Mark.WRONG_ANSWER)]

@@ -338,8 +338,6 @@ def _standing(row: Row) -> str:
     shaped = row.get("shaped_reward")
     length = f" ({_number(shaped)} after its length)" if shaped is not None and shaped != row["reward"] else ""
     trains = "trains" if row["selected"] else "not selected"
-    if row.get("checkpoint") is not None:
-        trains = f"by the past player of step {row['checkpoint']}, which does not train"
     return f"reward {_number(row['reward'])}{length}, advantage {row['advantage']:+.3f}, {trains}"
 
 

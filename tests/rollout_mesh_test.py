@@ -39,12 +39,6 @@ def test_two_hosts_draw_what_one_device_draws_and_both_know_all_of_it(one, both)
     assert_agree(both[0], one)
 
 
-def test_int8_weights_are_rounded_alike_on_a_mesh_that_cuts_what_they_contract(one, both):
-    expected = json.loads(json.dumps(generated(1, 1, int8_weights=True)))
-    assert expected["samples"] != one["samples"]
-    assert_agree({"samples": both[0]["int8"]}, expected)
-
-
 def test_replicas_whose_chunks_end_after_as_many_steps_as_have_room_draw_the_same(both):
     found, expected = both[0]["replicas"], json.loads(json.dumps(generated(1, 1, guesses=2, **SPREAD["spread"])))
     assert_agree(found, expected)

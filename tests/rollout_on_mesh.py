@@ -21,7 +21,7 @@ from tests.tiny_policy import make_policy
 SLOTS, RESPONSE, STOP = 16, 8, 3
 SPREAD: dict[str, dict] = {  # responses long enough for a few to be left
     "spread": {"max_response_length": 40},
-    "spread, of two kinds": {"max_response_length": 80, "lora_rank": 3, "int8_weights": True},
+    "spread, of two kinds": {"max_response_length": 80, "lora_rank": 3},
 }
 
 
@@ -63,7 +63,7 @@ if __name__ == "__main__":
 
     def main() -> None:
         hosts()
-        found = generated(2, 2) | {"int8": generated(2, 2, int8_weights=True)["samples"]}
+        found = generated(2, 2)
         found["replicas"] = generated(2, 1, replica=2, guesses=2, **SPREAD["spread"])
         scheduler.SPREAD_SLOTS, scheduler.SPREAD_ON = 1, ("cpu",)
         weights.MOST_SPREAD = 2

@@ -12,7 +12,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import qwix
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Float, Float32, Int
@@ -24,28 +23,8 @@ MOST_SPREAD = 16  # devices: with more, what they send costs what they save
 Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
 
 
-def in_int8(kernel: Float[Array, "L ..."], axes: Axes) -> qwix.QArray:
-    """Rounds a stacked kernel [L, E..., O...] to int8, with a float32 scale for each channel of its output.
-
-    Symmetric, by the largest absolute value of the channel: an element is off by at most its 255th part.
-    """
-    channels = [i for i, axis in enumerate(scale_axes(axes)) if axis is not None]
-    return qwix.quantize(kernel.astype(jnp.float32), jnp.int8, channelwise_axes=channels)
-
-
-def scale_axes(axes: Axes) -> Axes:
-    """Returns the names of the dimensions of the scales of a stacked kernel; None for those that it contracts.
-
-    A kernel contracts "embed" where that comes first, and what stands before it where it comes last.
-    """
-    layers, first, *_ = axes
-    return layers, *(axis if (axis == "embed") != (first == "embed") else None for axis in axes[1:])
-
-
-def gathered(weight: Float[Array, "..."] | qwix.QArray, axes: Axes, dtype: DTypeLike) -> Float[Array, "..."]:
+def gathered(weight: Float[Array, "..."], axes: Axes, dtype: DTypeLike) -> Float[Array, "..."]:
     """Returns a weight cast, and whole along "embed"."""
-    if isinstance(weight, qwix.QArray):
-        weight = qwix.dequantize(weight)
     return constrain(weight.astype(dtype), *axes)
 
 
@@ -101,7 +80,7 @@ rounded.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def dense(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."] | qwix.QArray, axes: Axes, contracted: int = 1
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, contracted: int = 1
 ) -> Float[Array, "B T *O"]:
     """Multiplies x by kernel [E..., O...] over its first dimensions, `contracted` of them, in x's dtype.
 
@@ -112,7 +91,7 @@ def dense(
 
 
 def _dense_forward(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."] | qwix.QArray, axes: Axes, contracted: int
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, contracted: int
 ) -> tuple[Float[Array, "B T *O"], tuple]:
     rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
     product_XO = rows_XE @ gathered(kernel, axes, x.dtype).reshape(rows_XE.shape[1], -1)

@@ -89,10 +89,9 @@ def generation_functions(
         known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
         arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
         name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
-        chunk = jitted["decode spread" if slots == sizes.spread else "decode"]
-        decode[slots] = Function("decode", name, chunk, (*arguments, None))
+        decode[slots] = function("decode", name, *arguments, None)
         limit = _array(np.float32)
-        restricted[slots] = Function("decode restricted", f"{name}, restricted", chunk, (*arguments, limit))
+        restricted[slots] = Function("decode restricted", f"{name}, restricted", jitted["decode"], (*arguments, limit))
     return GenerationFunctions(
         Function("publish", "publish", publish, (params,)),
         transpose,
@@ -207,12 +206,9 @@ def _jitted(
     if transposes:
         decoder, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
         others["transpose"] = jax.jit(partial(_transposed, config.model))
-    spread, _ = qwen2.abstract(dataclasses.replace(config.model, spreads_weights=True))
-    decode = partial(decoding.decode_chunk, config)
     return others | {
         "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
         "prefill": jit("prefill", partial(decoding.prefill, graphdef), donate_argnums=1),
         "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
-        "decode": jit("decode", partial(decode, decoder), donate_argnums=1),
-        "decode spread": jit("decode", partial(decode, spread), donate_argnums=1),
+        "decode": jit("decode", partial(decoding.decode_chunk, config, decoder), donate_argnums=1),
     }, layouts

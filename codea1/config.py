@@ -279,9 +279,6 @@ def _config() -> ConfigDict:
     c.rollout.slots = positive(256)  # sequences that decode at once, as far as there are pages for them
     # Tokens that a step of the last samples guesses from their prompt and what they repeat.
     c.rollout.guesses = not_negative(0)
-    # Kernels of published weights in int8, a scale per output channel. Samples then follow another policy than the one
-    # that learns, which wants importance_cap.
-    c.rollout.int8_weights = False
     # Of each chip for pages of keys and values; 0: slots of the longest sequences.
     c.rollout.cache_gib = not_negative(0.0)
 
@@ -502,10 +499,6 @@ def _check_values(config: ConfigDict) -> None:
         rule = f"be False: rows of {row} and responses of {longest} tokens exceed {SHARED_ROW} or {SHARED_RESPONSE}"
         check(f"{name}.share_prompts", can_share or not config[name].share_prompts, rule)
         check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
-    for name in learners:
-        is_corrected = config[name].importance_cap > 0 or config[name].old_log_probs == "sampler"
-        rule = "be greater than 0 (2 is usual) with rollout.int8_weights, whose samples are of another policy"
-        check(f"{name}.importance_cap", is_corrected or not config.rollout.int8_weights, rule)
     for name in method.policies:
         count, cut = trained_sequences(config, name), config[name].mini_batches
         check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")

@@ -110,25 +110,16 @@ def _spec_within(axes: Sequence[str | None], rules: AxisRules) -> PartitionSpec:
     return partition_spec(axes, {**rules, "batch": batch_axes()})
 
 
-def param_axes(abstract_params: nnx.State) -> dict[str, Any]:
-    """Returns a nested dict shaped like the parameters, of the names of their dimensions.
+def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: AxisRules) -> dict[str, Any]:
+    """Returns a nested dict of NamedSharding shaped like the parameters, from the names of their dimensions.
 
     `abstract_params` is the state of `codea1.models.qwen2.abstract`.
     """
 
-    def one(param: nnx.Variable) -> tuple[str, ...]:
-        return param.get_metadata("out_sharding")
+    def one(param: nnx.Variable) -> NamedSharding:
+        return NamedSharding(mesh, partition_spec(param.get_metadata("out_sharding"), rules))
 
     return nnx.to_pure_dict(jax.tree.map(one, abstract_params, is_leaf=lambda x: isinstance(x, nnx.Variable)))
-
-
-def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: AxisRules) -> dict[str, Any]:
-    """Returns a nested dict of NamedSharding shaped like the parameters, from the names of their dimensions."""
-    return jax.tree.map(
-        lambda axes: NamedSharding(mesh, partition_spec(axes, rules)),
-        param_axes(abstract_params),
-        is_leaf=lambda x: isinstance(x, tuple),
-    )
 
 
 def laid_out(arrays: Any, shardings: Any) -> Any:

@@ -14,6 +14,7 @@ from codea1.lab.runs.story import BookLine, explain, most_improved, read_story, 
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, StorageFailed, visible
+from codea1.storage import json_lines
 from tests.conftest import ROOT
 
 HOSTILE = [
@@ -316,8 +317,7 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
     empty = RunFolder.open(str(tmp_path / "empty"), CONFIG)
     assert "has no samples" in said(empty.path, "q/1")
     assert "suites that were paid for exposing programs: give --question" in said(empty.path, "")
-    (run.samples / "step_000001.jsonl.zst").unlink()
-    (run.samples / "step_000001.jsonl").write_text("{\n{}\n")
+    (run.samples / "step_000001.jsonl.zst").write_bytes(json_lines.compressed([[]]))
     assert "not a JSON object" in said(run.path, "q/1")
 
 

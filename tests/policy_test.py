@@ -46,22 +46,6 @@ def test_a_checkpoint_and_its_export_answer_alike(run, tmp_path):
     )
 
 
-def test_a_run_that_sampled_from_int8_weights_is_judged_by_its_own(run, tmp_path):
-    folder = shutil.copytree(run.path, tmp_path / "rounded")
-    config = json.loads((folder / "config.json").read_text())
-    config["rollout"]["int8_weights"] = True
-    for player in ("code", "test"):
-        config[player]["importance_cap"] = 2.0
-    (folder / "config.json").write_text(json.dumps(config))
-    log_probs = []
-    for each in (RunFolder.existing(str(folder)), run):
-        policy = policy_of_run(each, 3, "test", LENGTHS, Hosts())
-        options = {"seed": 0, "stream": "test", "temperature": 0.7, "top_p": 1.0}
-        (sample,) = policy.generate([Request("q", (5, 6, 7), 0, 1)], **options)
-        log_probs.append(sample.log_probs)
-    np.testing.assert_array_equal(*log_probs)
-
-
 def test_a_prefill_follows_the_head_of_the_answer(model_folder):
     policy = policy_of_folder("code", str(model_folder), LENGTHS)
     text = policy.tokenizer.transcript(policy.prompt_ids([{"role": "user", "content": "a"}], "Below"))

@@ -239,18 +239,6 @@ def test_hosts_that_do_not_come_are_a_reason_to_start_again(index):
     assert "Traceback" not in printed
 
 
-def test_int8_weights_need_what_corrects_for_them():
-    config = default_config()
-    config.rollout.int8_weights = True
-    config.code.importance_cap, config.test.old_log_probs = 2.0, "sampler"
-    validate(config)
-    config.code.importance_cap = 0.0
-    with pytest.raises(BadInput, match=r"code\.importance_cap is 0\.0; it must be greater than 0 \(2 is usual\)"):
-        validate(config)
-    config.frozen = "code"
-    validate(config)
-
-
 def test_rows_of_a_critic_hold_one_sequence():
     config = default_config()
     config.code.share_prompts = True

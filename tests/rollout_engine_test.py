@@ -1,6 +1,5 @@
 """Generation against the model run step by step, and what a sample may and may not depend on."""
 
-import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -10,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import qwix
 from flax import nnx
 from hypothesis import given
 from hypothesis import strategies as st
@@ -359,36 +357,6 @@ def test_weights_are_published_in_the_dtype_of_activations_and_freed(policy):
     before = [array.shape for array in jax.live_arrays() if array.dtype == jnp.bfloat16]
     generate(engine, coarse, requests(2))
     assert [array.shape for array in jax.live_arrays() if array.dtype == jnp.bfloat16] == before
-
-
-@pytest.mark.parametrize("lora_rank", [0, 4])
-def test_int8_weights_sample_as_a_model_whose_kernels_are_rounded_by_channel(lora_rank):
-    policy = make_policy(lora_rank=lora_rank)
-    policy.params = jax.tree.map(lambda p: p if np.any(p) else p + 0.05, policy.params)  # no adapter adds nothing
-    engine, other = make_engine(policy, int8_weights=True), copy.copy(policy)
-    published = engine.publish(policy.params)
-    other.params = jax.tree.map(
-        lambda p: qwix.dequantize(p) if isinstance(p, qwix.QArray) else p,
-        published,
-        is_leaf=lambda p: isinstance(p, qwix.QArray),
-    )
-    num_rounded = 0
-    for path, exact in jax.tree_util.tree_leaves_with_path(policy.params):
-        name, kept = path[-1].key, other.params
-        for key in path:
-            kept = kept[key.key]
-        if name.endswith("_kernel"):
-            contracted = (1, 2) if name == "o_kernel" else (1,)
-            largest = np.abs(exact).max(axis=contracted, keepdims=True)
-            assert (np.abs(kept - exact) <= largest / 255 * 1.0001).all()
-            num_rounded += 1
-        else:  # the head too, which is the embedding, and adapters
-            np.testing.assert_array_equal(kept, exact)
-    assert num_rounded == 7
-    samples = generate(engine, policy, requests(16))
-    assert_same(samples, generate(make_engine(other), other, requests(16)))
-    exact = generate(make_engine(policy), policy, requests(16))
-    assert all(np.any(samples[key].log_probs[:1] != exact[key].log_probs[:1]) for key in samples)
 
 
 def test_no_requests_no_samples(policy, engine):

@@ -10,8 +10,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from codea1.models import weights
-from codea1.rollout import scheduler
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime import command
 from codea1.runtime.compilations import compile_all, compiled_functions
@@ -19,10 +17,7 @@ from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
 
 SLOTS, RESPONSE, STOP = 16, 8, 3
-SPREAD: dict[str, dict] = {  # responses long enough for a few to be left
-    "spread": {"max_response_length": 40},
-    "spread, of two kinds": {"max_response_length": 80, "lora_rank": 3, "int8_weights": True},
-}
+FEW_LEFT = {"max_response_length": 40}  # long enough for the last ones to decode in fewer slots
 
 
 def generated(fsdp: int, tensor: int, lora_rank: int = 0, replica: int = 1, **options: Any) -> dict:
@@ -63,12 +58,8 @@ if __name__ == "__main__":
 
     def main() -> None:
         hosts()
-        found = generated(2, 2) | {"int8": generated(2, 2, int8_weights=True)["samples"]}
-        found["replicas"] = generated(2, 1, replica=2, guesses=2, **SPREAD["spread"])
-        scheduler.SPREAD_SLOTS, scheduler.SPREAD_ON = 1, ("cpu",)
-        weights.MOST_SPREAD = 2
-        for name, options in SPREAD.items():
-            found[name] = generated(4, 1, guesses=2, **options)
+        found = generated(2, 2)
+        found["replicas"] = generated(2, 1, replica=2, guesses=2, **FEW_LEFT)
         print(json.dumps(found))
 
     command.run(main)

@@ -47,7 +47,6 @@ class Qwen2Config:
     lora_rank: int = 0  # of the adapters, which alone train then; 0: there are none, and all parameters train
     lora_alpha: float = 32.0  # what an adapter adds counts lora_alpha / lora_rank times
     remat: str = "none"  # one of REMAT_POLICIES
-    spreads_weights: bool = False  # devices multiply all rows by parts of the MLP and the head: pays for few rows
     platform: str = "cpu"  # of the mesh that functions are compiled for: chooses between forms of the same attention
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """LoRA (Hu et al., 2021): what of a model's parameters trains, what is frozen, and both in one kernel.
 
-Adapters are leaves beside the kernels of all linear layers: `q_lora_a` and `q_lora_b` beside `q_kernel`. `nnx.LoRA` and
-qwix's `LoraProvider` intercept a product; ours are in `weights.dense`, whose own gradient they would bypass or miss.
+Adapters are leaves beside the kernels of all linear layers: `q_lora_a` and `q_lora_b` beside `q_kernel`. `nnx.LoRA`
+intercepts a product; ours are in `weights.dense`, whose own gradient it would bypass.
 """
 
 from typing import Any

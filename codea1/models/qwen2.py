@@ -36,14 +36,10 @@ from codea1.models.weights import (
     is_transposed,
     look_up,
     low_rank,
-    own_columns,
-    own_part,
-    own_rows,
     rounded,
-    rows_of_all,
     times_few,
 )
-from codea1.sharding import Array, constrain, on_each_device
+from codea1.sharding import Array, constrain
 
 Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
 
@@ -187,42 +183,10 @@ class MLP(nnx.Module):
         make.kernel(self, "down", (F, D), ("mlp", "embed"))
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        if self.config.spreads_weights:
-            return self._on_all_rows(x_BTD)
         gate_BTF = project(self, "gate", x_BTD, ("embed", "mlp"))
         up_BTF = project(self, "up", x_BTD, ("embed", "mlp"))
         hidden_BTF = constrain(jax.nn.silu(gate_BTF) * up_BTF, "batch", None, "mlp")
         return project(self, "down", hidden_BTF, ("mlp", "embed"))
-
-    def _on_all_rows(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        """Computes the same with every device multiplying the rows of all by its own part of the weights."""
-        rank, dtype = self.config.lora_rank, x_BTD.dtype
-        axes: dict[str, tuple[str, str]] = {}
-        for name, of_kernel in {"gate": ("embed", "mlp"), "up": ("embed", "mlp"), "down": ("mlp", "embed")}.items():
-            axes[f"{name}_kernel"] = of_kernel
-            if rank:
-                axes |= {f"{name}_lora_a": (of_kernel[0], "rank"), f"{name}_lora_b": ("rank", of_kernel[1])}
-
-        def own(x_BTD: Float[Array, "B T D"], *weights: Float[Array, "_ _"]) -> Float[Array, "B T D"]:
-            part = {
-                name: own_part(weight, of_weight.index("mlp")) if "mlp" in of_weight else weight
-                for (name, of_weight), weight in zip(axes.items(), weights, strict=True)
-            }
-
-            def times(rows_XI: Float[Array, "X I"], name: str) -> Float32[Array, "X O"]:
-                y_XO = jnp.matmul(rows_XI, part[f"{name}_kernel"], preferred_element_type=jnp.float32)
-                if not rank:
-                    return y_XO
-                low_XR = (rows_XI @ part[f"{name}_lora_a"]) * (self.config.lora_alpha / rank)
-                return y_XO + low_XR.astype(dtype) @ part[f"{name}_lora_b"]
-
-            rows_XD = rows_of_all(x_BTD)
-            hidden_XF = jax.nn.silu(times(rows_XD, "gate").astype(dtype)) * times(rows_XD, "up").astype(dtype)
-            return own_rows(times(hidden_XF, "down")).reshape(x_BTD.shape).astype(dtype)
-
-        weights = [gathered(getattr(self, name)[...], of_weight, dtype) for name, of_weight in axes.items()]
-        rows = ("batch", None, None)
-        return on_each_device(own, (rows, *axes.values()), rows)(x_BTD, *weights)
 
 
 class Layer(nnx.Module):
@@ -314,15 +278,7 @@ class Qwen2(nnx.Module):
             rows_XD = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
             return times_few(self.head_VD, rows_XD, jnp.float32).reshape(*hidden_BTD.shape[:2], -1)
         head_VD = gathered(self.head_VD, ("vocab", "embed"), self.config.dtype)
-        if not self.config.spreads_weights:
-            return constrain(logits(head_VD, hidden_BTD), "batch", None, "vocab")
-
-        def own(head_VD: Float[Array, "V D"], hidden_BTD: Float[Array, "B T D"]) -> Float32[Array, "B T V"]:
-            part_X1V = logits(own_part(head_VD, 0), rows_of_all(hidden_BTD)[:, None])
-            return own_columns(part_X1V[:, 0]).reshape(*hidden_BTD.shape[:2], -1)
-
-        rows = ("batch", None, None)
-        return on_each_device(own, (("vocab", "embed"), rows), ("batch", None, "vocab"))(head_VD, hidden_BTD)
+        return constrain(logits(head_VD, hidden_BTD), "batch", None, "vocab")
 
 
 def _of_layer(layers: nnx.Module, index: int) -> nnx.Module:

@@ -12,76 +12,31 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import qwix
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
 from jaxtyping import Float, Float32, Int
 
 from codea1.sharding import EMBED_AXIS, TRAIN_RULES, Array, batch_axes, constrain, mesh_of, on_each_device
 
-MOST_SPREAD = 16  # devices: with more, what they send costs what they save
-
 Axes = tuple[str | None, ...]  # logical names of a weight's dimensions
 
 
-def in_int8(kernel: Float[Array, "L ..."], axes: Axes) -> qwix.QArray:
-    """Rounds a stacked kernel [L, E..., O...] to int8, with a float32 scale for each channel of its output.
-
-    Symmetric, by the largest absolute value of the channel: an element is off by at most its 255th part.
-    """
-    channels = [i for i, axis in enumerate(scale_axes(axes)) if axis is not None]
-    return qwix.quantize(kernel.astype(jnp.float32), jnp.int8, channelwise_axes=channels)
-
-
-def scale_axes(axes: Axes) -> Axes:
-    """Returns the names of the dimensions of the scales of a stacked kernel; None for those that it contracts.
-
-    A kernel contracts "embed" where that comes first, and what stands before it where it comes last.
-    """
-    layers, first, *_ = axes
-    return layers, *(axis if (axis == "embed") != (first == "embed") else None for axis in axes[1:])
-
-
-def gathered(weight: Float[Array, "..."] | qwix.QArray, axes: Axes, dtype: DTypeLike) -> Float[Array, "..."]:
+def gathered(weight: Float[Array, "..."], axes: Axes, dtype: DTypeLike) -> Float[Array, "..."]:
     """Returns a weight cast, and whole along "embed"."""
-    if isinstance(weight, qwix.QArray):
-        weight = qwix.dequantize(weight)
     return constrain(weight.astype(dtype), *axes)
 
 
-def spread_over(fsdp: int) -> int:
-    """Returns over how many devices along "embed" weights are spread, see `Qwen2Config.spreads_weights`."""
-    return math.gcd(fsdp, MOST_SPREAD)
-
-
-def _neighbours() -> dict[str, Any]:
-    """Returns what tells a collective the devices that weights are spread over."""
-    fsdp = jax.lax.axis_size(EMBED_AXIS)
-    size = spread_over(fsdp)
-    groups = [list(range(first, first + size)) for first in range(0, fsdp, size)]
-    return {"axis_name": EMBED_AXIS, "axis_index_groups": groups if len(groups) > 1 else None, "tiled": True}
-
-
-def own_part(weight: Float[Array, "..."], dim: int) -> Float[Array, "..."]:
-    """Returns this device's part of a weight that is spread along one dimension."""
-    count = spread_over(jax.lax.axis_size(EMBED_AXIS))
-    size = weight.shape[dim] // count
-    return jax.lax.dynamic_slice_in_dim(weight, jax.lax.axis_index(EMBED_AXIS) % count * size, size, dim)
-
-
 def rows_of_all(x_BTD: Float[Array, "B T D"]) -> Float[Array, "X D"]:
-    """Returns the rows of all devices that weights are spread over, on each of them."""
-    return jax.lax.all_gather(x_BTD, **_neighbours()).reshape(-1, x_BTD.shape[-1])
+    """Returns the rows of all devices along "embed", on each of them; for functions of `on_each_device`.
+
+    With `own_rows` it is for weights that stay where they lie while rows move, as experts do.
+    """
+    return jax.lax.all_gather(x_BTD, EMBED_AXIS, tiled=True).reshape(-1, x_BTD.shape[-1])
 
 
 def own_rows(part_XD: Float32[Array, "X D"]) -> Float32[Array, "Y D"]:
-    """Returns the own rows of the sum over devices of what each has for the rows of all."""
-    return jax.lax.psum_scatter(part_XD, **_neighbours())
-
-
-def own_columns(part_XW: Float32[Array, "X W"]) -> Float32[Array, "Y V"]:
-    """Returns the own rows, whole, of what each device has some columns of for the rows of all."""
-    return jax.lax.all_to_all(part_XW, split_axis=0, concat_axis=1, **_neighbours())
+    """Returns this device's rows of the sum over devices of what each of them computed for the rows of all."""
+    return jax.lax.psum_scatter(part_XD, EMBED_AXIS, tiled=True)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
@@ -101,7 +56,7 @@ rounded.defvjp(
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))
 def dense(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."] | qwix.QArray, axes: Axes, contracted: int = 1
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, contracted: int = 1
 ) -> Float[Array, "B T *O"]:
     """Multiplies x by kernel [E..., O...] over its first dimensions, `contracted` of them, in x's dtype.
 
@@ -112,7 +67,7 @@ def dense(
 
 
 def _dense_forward(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."] | qwix.QArray, axes: Axes, contracted: int
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, contracted: int
 ) -> tuple[Float[Array, "B T *O"], tuple]:
     rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
     product_XO = rows_XE @ gathered(kernel, axes, x.dtype).reshape(rows_XE.shape[1], -1)

@@ -90,7 +90,6 @@ class PlayerFunctions:
             slots=config.rollout.slots,
             cache_gib=config.rollout.cache_gib,
             guesses=config.rollout.guesses,
-            int8_weights=config.rollout.int8_weights,
             stop_ids=ids.stop_ids,
             pad_id=ids.pad_id,
             learns=self.learns,

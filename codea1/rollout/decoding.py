@@ -35,7 +35,6 @@ class DecodingConfig:
     guesses: int  # tokens that a step guesses, where it does
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
-    int8_weights: bool  # whether layers' kernels are published in int8
     replicas: int = 1  # of the mesh
 
     def columns(self, guesses: bool) -> int:

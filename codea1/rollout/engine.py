@@ -72,9 +72,8 @@ class Engine:
     longest samples need if it is 0. With `guesses`, the steps of fewer slots guess so many tokens and draw several at
     once, the same ones. Prompts are laid out in the shortest of `prompt_lengths` and
     `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
-    first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation,
-    or with `int8_weights` the kernels of the layers rounded to int8. Those that never change, which are all unless the
-    policy `learns`, are used where they lie if nothing need be changed about them.
+    first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation.
+    Those that never change, which are all unless the policy `learns`, are used where they lie if they need no change.
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class Engine:
         prompt_lengths: Sequence[int] = (),
         cache_gib: float = 0.0,
         guesses: int = 0,
-        int8_weights: bool = False,
         learns: bool = True,
         chunk: int = 16,
     ) -> None:
@@ -108,9 +106,7 @@ class Engine:
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
         self.guesses = guesses
-        self.decoding = DecodingConfig(
-            config, self.chunk, guesses, tuple(stop_ids), pad_id, int8_weights, mesh.shape["replica"]
-        )
+        self.decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, mesh.shape["replica"])
         self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
         self._statistics = Statistics()

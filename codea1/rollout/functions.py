@@ -9,7 +9,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-import qwix
 from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -29,7 +28,7 @@ from codea1.models.kv_cache import (
 )
 from codea1.models.lora import join, split
 from codea1.models.qwen2 import Params
-from codea1.models.weights import Axes, Transposed, in_int8, scale_axes
+from codea1.models.weights import Transposed
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.rollout.scheduler import Sizes
@@ -38,7 +37,6 @@ from codea1.sharding import (
     ACTIVATION_RULES,
     TRAIN_RULES,
     laid_out,
-    param_axes,
     param_shardings,
     partition_spec,
 )
@@ -63,8 +61,8 @@ def generation_functions(
     config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, sizes: Sizes, learns: bool = True
 ) -> GenerationFunctions:
     """Returns what an engine of such sizes calls, for weights that learn or not."""
-    publish, params, weights = _publishing(config, mesh, learns)
-    jitted, layouts = _jitted(config, graphdef, mesh, _transposes(config, mesh))
+    publish, params, weights = _publishing(config.model, mesh, learns)
+    jitted, layouts = _jitted(config, graphdef, mesh, _transposes(config.model, mesh))
     pages = sizes.pages * sizes.shards
     cache = laid_out(
         jax.eval_shape(partial(form_of(config.model.platform).zeros, config.model, pages)), layouts["empty"]
@@ -91,10 +89,9 @@ def generation_functions(
         known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
         arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
         name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
-        chunk = jitted["decode spread" if slots == sizes.spread else "decode"]
-        decode[slots] = Function("decode", name, chunk, (*arguments, None))
+        decode[slots] = function("decode", name, *arguments, None)
         limit = _array(np.float32)
-        restricted[slots] = Function("decode restricted", f"{name}, restricted", chunk, (*arguments, limit))
+        restricted[slots] = Function("decode restricted", f"{name}, restricted", jitted["decode"], (*arguments, limit))
     return GenerationFunctions(
         Function("publish", "publish", publish, (params,)),
         transpose,
@@ -125,45 +122,30 @@ def _rows(slots: int) -> Rows:
 
 
 @functools.cache
-def _publishing(config: DecodingConfig, mesh: Mesh, learns: bool) -> tuple[Callable, Params, Params]:
+def _publishing(model: Qwen2Config, mesh: Mesh, learns: bool) -> tuple[Callable, Params, Params]:
     """Returns the jitted `publish` and, as shapes in their layout, the parameters that it takes and all weights.
 
     It does not take those that never change and lie as they would be published: they are there once.
     """
-    _, declared = qwen2.abstract(config.model)
+    _, declared = qwen2.abstract(model)
     params = laid_out(nnx.to_pure_dict(declared), param_shardings(declared, mesh, TRAIN_RULES))
-    at_rest, names = flatten_dict(params), flatten_dict(param_axes(declared))
-
-    def is_rounded(path: tuple[str, ...]) -> bool:
-        return config.int8_weights and path[-1].endswith("_kernel")
+    layouts = param_shardings(declared, mesh, ACTIVATION_RULES)
 
     def publish(params: Params) -> Params:
-        def one(path: tuple[str, ...], p: jax.Array) -> jax.Array | qwix.QArray:
-            return in_int8(p, names[path]) if is_rounded(path) else p.astype(config.model.dtype)
+        return jax.tree.map(lambda p: p.astype(model.dtype), params)
 
-        return unflatten_dict({path: one(path, p) for path, p in flatten_dict(params).items()})
-
-    def sharding(axes: Axes) -> NamedSharding:
-        return NamedSharding(mesh, partition_spec(axes, ACTIVATION_RULES))
-
-    def layout(path: tuple[str, ...]) -> NamedSharding | qwix.QArray:
-        if is_rounded(path):
-            return qwix.QArray(sharding(names[path]), sharding(scale_axes(names[path])), qtype=np.int8)
-        return sharding(names[path])
-
-    layouts = {path: layout(path) for path in names}
-    weights = laid_out(jax.eval_shape(publish, params), unflatten_dict(layouts))
-    as_published = flatten_dict(weights)
+    weights = laid_out(jax.eval_shape(publish, params), layouts)
+    published = flatten_dict(weights)
 
     def is_kept(path: tuple[str, ...], p: jax.ShapeDtypeStruct) -> bool:
-        wanted = as_published[path]
-        return not is_rounded(path) and p.dtype == wanted.dtype and p.sharding.is_equivalent_to(wanted.sharding, p.ndim)
+        wanted = published[path]
+        return p.dtype == wanted.dtype and p.sharding.is_equivalent_to(wanted.sharding, p.ndim)
 
     frozen = flatten_dict(split(params)[1] if learns else params)
-    taken = [path for path, p in at_rest.items() if path not in frozen or not is_kept(path, p)]
-    own_layouts = unflatten_dict({path: layouts[path] for path in taken})
-    jitted = jax.jit(publish, out_shardings=own_layouts)
-    return jitted, unflatten_dict({path: at_rest[path] for path in taken}), weights
+    at_rest, layout_of = flatten_dict(params), flatten_dict(layouts)
+    taken = {path: p for path, p in at_rest.items() if path not in frozen or not is_kept(path, p)}
+    jitted = jax.jit(publish, out_shardings=unflatten_dict({path: layout_of[path] for path in taken}))
+    return jitted, unflatten_dict(taken), weights
 
 
 def decoding_weights(weights: Params, layers: Sequence[Params]) -> Params:
@@ -172,15 +154,13 @@ def decoding_weights(weights: Params, layers: Sequence[Params]) -> Params:
     return join(base or adapters, jax.tree.map(lambda *each: Transposed(each), *layers))
 
 
-def _transposes(config: DecodingConfig, mesh: Mesh) -> bool:
+def _transposes(model: Qwen2Config, mesh: Mesh) -> bool:
     """Returns whether decoding takes kernels in another form than prefill: where a processor reads them from memory.
 
-    XLA for CPU casts bfloat16 and int8 at each use, whatever the form.
+    XLA for CPU casts bfloat16 at each use, whatever the form.
     """
-    model = config.model
-    is_float32 = model.dtype == jnp.float32 and not config.int8_weights
     is_large = 4 * model.num_layers * layer_weights(model) > MOST_CACHED
-    return model.platform == "cpu" and mesh.size == 1 and is_float32 and is_large
+    return model.platform == "cpu" and mesh.size == 1 and model.dtype == jnp.float32 and is_large
 
 
 def _transposed(model: Qwen2Config, weights: Params, layer: jax.Array) -> Params:
@@ -226,12 +206,9 @@ def _jitted(
     if transposes:
         decoder, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
         others["transpose"] = jax.jit(partial(_transposed, config.model))
-    spread, _ = qwen2.abstract(dataclasses.replace(config.model, spreads_weights=True))
-    decode = partial(decoding.decode_chunk, config)
     return others | {
         "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
         "prefill": jit("prefill", partial(decoding.prefill, graphdef), donate_argnums=1),
         "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
-        "decode": jit("decode", partial(decode, decoder), donate_argnums=1),
-        "decode spread": jit("decode", partial(decode, spread), donate_argnums=1),
+        "decode": jit("decode", partial(decoding.decode_chunk, config, decoder), donate_argnums=1),
     }, layouts

@@ -25,7 +25,6 @@ from jax.sharding import Mesh
 
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import num_reads, page_bytes, page_size
-from codea1.models.weights import spread_over
 from codea1.runtime.errors import BadInput
 from codea1.sharding import data_parallel, require_multiple
 
@@ -33,7 +32,6 @@ Prompt = tuple[int, ...]
 
 MOST_PROMPTS = 4  # of a shard in a prefill, whose tokens fill an accelerator's arithmetic by then
 FEWEST_SLOTS = 8  # below it a decode step takes hardly less time
-SPREAD_SLOTS, SPREAD_ON = 4, ("tpu",)  # of a shard: so few are decoded with weights spread over the chips
 IDLE = 1 / 16  # of the slots, from which on a prefill is worth its time
 
 
@@ -51,7 +49,6 @@ class Sizes:
     longest: int  # M, pages of the longest sequence
     reads: Mapping[int, int]  # I, pages that the samples of a shard read at most, in whole blocks; by `slots`
     platform: str
-    spread: int = 0  # the number of slots that decode with spread weights, see `Qwen2Config.spreads_weights`; 0: none
 
     @classmethod
     def of(
@@ -92,12 +89,6 @@ class Sizes:
                 needed = math.ceil((longest + 1) * bytes_of_page / 2**30 * 1000) / 1000
                 raise BadInput(f"config.rollout.cache_gib is {cache_gib:g}, the longest sequence needs {needed:g}.")
         sizes = {size for size in even if size >= FEWEST_SLOTS or size == slots}
-        parts, spread = spread_over(mesh.shape["fsdp"]), SPREAD_SLOTS * shards
-        is_even = model.intermediate_size % parts == 0 and model.vocab_size % parts == 0
-        if model.platform in SPREAD_ON and mesh.shape["tensor"] == 1 < parts and is_even and spread < slots:
-            sizes = {spread, *(size for size in sizes if size > spread)}
-        else:
-            spread = 0
         return cls(
             shards=shards,
             slots=tuple(sorted(sizes)),
@@ -109,7 +100,6 @@ class Sizes:
             longest=longest,
             reads={size: num_reads(size // shards, longest, model.platform) for size in sizes},
             platform=model.platform,
-            spread=spread,
         )
 
     @property

@@ -81,11 +81,11 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
     batches = math.ceil(prompts / sizes.prompts[-1])
     slots = sizes.slots[-1]
     steps = prompts * samples * lengths.response / slots
-    positions, kernel_bytes = lengths.prompt + lengths.response // 2, 1 if config.rollout.int8_weights else work.BF16
+    positions = lengths.prompt + lengths.response // 2
     return {
-        "publish": work.publish(own.model, cut, kernel_bytes),
-        "prefill": work.prefill(own.model, sizes.prompts[-1], prompt_length, cut, kernel_bytes) * batches,
-        "decode": work.decode_step(own.model, slots, positions, cut, kernel_bytes) * steps,
+        "publish": work.publish(own.model, cut),
+        "prefill": work.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
+        "decode": work.decode_step(own.model, slots, positions, cut) * steps,
     }
 
 

@@ -108,29 +108,25 @@ def optimizer(model: Qwen2Config) -> Work:
     return Work(0, trained_weights(model) * F32 * (4 + 1 + 3))
 
 
-def publish(model: Qwen2Config, cut: Cut, kernel_bytes: int = BF16) -> Work:
-    """Counts every chip's copy of the weights for generation, gathered from all chips that hold parts.
-
-    `kernel_bytes` are those of each weight of a layer, as in `prefill` and `decode_step`.
-    """
-    layers = model.num_layers * layer_weights(model)
-    copies = (kernel_bytes * layers + BF16 * (num_weights(model) - layers)) * cut.data
+def publish(model: Qwen2Config, cut: Cut) -> Work:
+    """Counts every chip's copy of the weights for generation, gathered from all chips that hold parts."""
+    copies = BF16 * num_weights(model) * cut.data
     return Work(0, copies, copies * _others(cut.fsdp))
 
 
-def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut, kernel_bytes: int = BF16) -> Work:
+def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
     """Counts the prefill of so many prompts."""
     tokens = prompts * length
-    weights = kernel_bytes * model.num_layers * layer_weights(model) * cut.data
+    weights = BF16 * model.num_layers * layer_weights(model) * cut.data
     between = _activations_between_chips(model, tokens, cut)
     return Work(layers_flops(model, prompts, length), weights + tokens * cache_bytes(model), between)
 
 
-def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut, kernel_bytes: int = BF16) -> Work:
+def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut) -> Work:
     """Counts one token in every slot, with attention over so many positions in each on average."""
     attention = 4 * slots * positions * model.num_heads * model.head_dim * model.num_layers
     flops = 2 * slots * model.num_layers * layer_weights(model) + attention + head_flops(model, slots)
-    weights = (kernel_bytes * model.num_layers * layer_weights(model) + BF16 * head_weights(model)) * cut.data
+    weights = BF16 * (model.num_layers * layer_weights(model) + head_weights(model)) * cut.data
     return Work(flops, weights + slots * positions * cache_bytes(model), _activations_between_chips(model, slots, cut))
 
 

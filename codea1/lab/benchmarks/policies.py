@@ -89,7 +89,6 @@ def policy_of_run(
         checkpoints = Checkpoints.reader(run.checkpoints)
         config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
         config[role].thinking = thinking or config[role].thinking
-        config.rollout.int8_weights = False  # they are for speed in training; judged is the policy that learned
         start = Start(config[role].model)
         functions = _functions(role, config, start)
     base = functions.place_base(start) if functions.abstract_base else {}

@@ -239,11 +239,9 @@ def test_another_test_llm_is_shown_what_the_runs_own_was(micro_config, tmp_path)
         ({"method": "golden", "frozen": "test"}, "config.frozen is 'test'"),
         ({"method": "self_play", "frozen": "test"}, "self_play has code"),
         ({"method": "static_tests"}, "config.data.static_tests is ''"),
-        ({"method": "scripted"}, "config.data.static_tests is ''"),
         ({"data": {"static_tests": "x.jsonl"}}, "be empty with others"),
         ({"method": "self_play", "code": {"mini_batches": 3}}, "divide the 8 sequences"),
         ({"method": "nothing"}, "config.method is 'nothing'"),
-        ({"game": {"reward": "utrl", "mutant_weight": 0.5}}, "the reward utrl reads no mutants"),
     ],
 )
 def test_what_a_method_cannot_be_is_one_sentence(micro_config, changes, sentence):
@@ -252,15 +250,12 @@ def test_what_a_method_cannot_be_is_one_sentence(micro_config, changes, sentence
         validate(micro_config)
 
 
-@pytest.mark.parametrize(
-    "needs", [{"method": "golden"}, {"game": {"reward": "cure"}}, {"noise": {"wrong_answers": 0.1}}]
-)
-def test_questions_without_a_golden_test_are_left_out_where_one_is_needed(micro_config, monkeypatch, needs):
+def test_questions_without_a_golden_test_are_left_out_where_one_is_needed(micro_config, monkeypatch):
     questions = setup.questions_of(micro_config, "train")
     bare = [*questions[:-1], replace(questions[-1], golden_tests=("assert g(1)",))]
     monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare)
     assert list(assemble(micro_config).untested) == []
-    micro_config.update(needs)
+    micro_config.method = "golden"
     parts = assemble(micro_config)
     assert ([*parts.train], [*parts.untested]) == (bare[:-1], bare[-1:])
     monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare[-1:] * 3)
@@ -314,14 +309,14 @@ def test_alpha_and_the_book_are_overrides_of_every_method(micro_config):
 def test_shipped_configs_take_every_method():
     for module in (tiny, code_a1):
         for name in (*METHODS, "simple", "sft"):
-            file = "suites.jsonl" if name in ("static_tests", "scripted") else ""
+            file = "suites.jsonl" if name == "static_tests" else ""
             config = module.get_config(f"method={name},static_tests={file}")
             validate(config)
             assert config.method == (name if name in METHODS else "code_a1")
         with pytest.raises(BadInput, match="method=grpo is unknown"):
             module.get_config("method=grpo")
     for module in (colab, gpu, laptop):
-        for name in METHODS.keys() - {"static_tests", "scripted"} | {"simple"}:
+        for name in METHODS.keys() - {"static_tests"} | {"simple"}:
             config = module.get_config(f"method={name}")
             validate(config)
             assert (config.method, config.game.reward) == ((name, "official") if name in METHODS else ("code_a1", name))
@@ -360,8 +355,6 @@ def test_tables_and_the_papers_runs_are_of_the_classic_world_with_all_that_is_ne
     for config in (tiny.get_config(), paper):
         game = config.game
         assert (game.mutant_weight, game.hidden_reward, game.selection) == (0, False, "variance")
-        assert not config.opponents.side
-        assert not any(config.noise.values())
         assert (config.code.advantage, config.test.advantage) == ("grpo", "grpo")
         assert (config.sft.expert_suites, config.sft.expert_span, config.sft.expert_suites_else) == (
             0.35,

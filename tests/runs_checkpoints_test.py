@@ -149,13 +149,6 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "9"]
 
 
-def test_steps_of_a_pool_are_kept(tmp_path: Path):
-    checkpoints = Checkpoints(tmp_path, keep_last=1, keep_best=1, keep_every=3)
-    save_all(checkpoints, [0.1, 0.9, None, 0.5, None, 0.2, 0.3, None])
-    assert checkpoints.steps() == [2, 3, 6, 8]
-    checkpoints.close()
-
-
 def test_a_score_that_comes_later_counts(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, keep_last=3, keep_best=1)
     save_all(checkpoints, [0.5, None])

@@ -13,9 +13,9 @@ FIELDS = {
 }
 METHODS = {"scripted": "static_tests"}
 REWARDS = {"utrl": "FILE.py:CLASS", "cure": "FILE.py:CLASS"}
-WORLDS = {
-    **dict.fromkeys(("stated", "met", "neither", "left"), "blind"),
-}
+WORLDS = dict.fromkeys(
+    ("r8", "r16", "r32", "r100", "stated", "left", "met", "shifted", "neither"), "the world classic or blind"
+)
 COMMANDS = {
     "exploit": "study",
     "league": "study",

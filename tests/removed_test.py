@@ -1,0 +1,49 @@
+"""What was removed is refused in one sentence that names the last commit with it, and the docs list it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from codea1.config import default_config, use_method, validate
+from codea1.runs.folder import RunFolder
+from codea1.runtime import removed
+from codea1.runtime.errors import BadInput
+from tests.conftest import ROOT
+
+SENTENCE = rf"was removed: commit {removed.STUDY_COMMIT} is the last that has it"
+
+
+@pytest.mark.parametrize("name", removed.FIELDS)
+def test_a_field_is_refused_in_a_config_and_in_a_run(tmp_path, name):
+    field = name if "." in name else f"{name}.anything"
+    section, _, key = field.partition(".")
+    config = default_config()
+    with config.unlocked(), config.ignore_type():
+        config.update({section: {key: 1}})
+    with pytest.raises(BadInput, match=rf"^config\.{field} {SENTENCE}"):
+        validate(config)
+    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    for opened in (RunFolder.existing, lambda path: RunFolder.check(path, default_config().to_dict())):
+        with pytest.raises(BadInput, match=rf"config\.json: config\.{field} {SENTENCE}"):
+            opened(str(tmp_path))
+
+
+def test_a_method_or_reward_is_refused():
+    for name in removed.METHODS:
+        with pytest.raises(BadInput, match=f"the method {name} {SENTENCE}; use"):
+            use_method(default_config(), name)
+    for name in removed.REWARDS:
+        config = default_config()
+        config.game.reward = name
+        with pytest.raises(BadInput, match=f"the reward {name} {SENTENCE}; use"):
+            validate(config)
+
+
+@pytest.mark.parametrize("name", ["league"])
+def test_a_command_is_refused(name):
+    assert name in removed.COMMANDS
+    done = subprocess.run([sys.executable, "-m", "codea1.lab", name], capture_output=True, text=True, cwd=ROOT)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert f"error: codea1 lab {name} was removed: commit {removed.STUDY_COMMIT}" in done.stderr

@@ -3,21 +3,17 @@
 import dataclasses
 import json
 from pathlib import Path
-from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from hypothesis import given
-from hypothesis import strategies as st
 
 from codea1.learn.log_probs import make_score
 from codea1.models import qwen2
 from codea1.models.kv_cache import page_bytes
 from codea1.rollout import functions
-from codea1.rollout.decoding import guess_next
 from codea1.rollout.engine import Engine, Request, Sample
 from codea1.runtime.compilations import compile_all, compiled_functions
 from codea1.runtime.errors import BadInput
@@ -218,13 +214,13 @@ def test_kernels_that_a_cpu_reads_from_memory_are_transposed_with_their_adapters
 GOLDEN = Path(__file__).parent / "golden" / "rollout_samples.jsonl"
 
 
-@pytest.mark.parametrize(("pages", "guesses"), [(0, 0), (22, 0), (13, 0), (0, 3), (13, 5)])
-def test_samples_are_those_of_an_engine_without_pages_and_guesses(policy, pages: int, guesses: int):
+@pytest.mark.parametrize("pages", [0, 22, 13])
+def test_samples_are_those_of_an_engine_without_pages(policy, pages: int):
     """They were drawn by commit fa39b67, which kept a row of the cache for each slot; few pages preempt samples."""
     rows = [json.loads(line) for line in GOLDEN.open()]
     wanted = [Request(row["question"], tuple(row["prompt_ids"]), 0, 4) for row in rows if row["index"] == 0]
     cache_gib = pages * page_bytes(policy.config, tensor=1) / 2**30
-    options = {"max_prompt_length": 150, "max_response_length": 100, "cache_gib": cache_gib, "guesses": guesses}
+    options = {"max_prompt_length": 150, "max_response_length": 100, "cache_gib": cache_gib}
     engine = make_engine(policy, slots=16, stop_ids=(3,), **options)
     samples = generate(engine, policy, wanted)
     for row in rows:
@@ -233,53 +229,6 @@ def test_samples_are_those_of_an_engine_without_pages_and_guesses(policy, pages:
         assert sample.finish_reason == row["finish_reason"]
         assert float(np.sum(sample.log_probs, dtype=np.float64)) == pytest.approx(row["log_prob"], abs=1e-4)
     assert (engine.take_statistics()["preempted"] > 0) == (pages == 13)
-
-
-def test_guesses_are_what_followed_the_same_tokens_last_three_of_them_if_they_came_before():
-    known = jnp.array([[5, 1, 2, 3, 7, 1, 2, 3, 8, 9, 1, 2, 3, 0, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
-    found = guess_next(known, jnp.array([12, 5]), 3)
-    assert found[0].tolist() == [8, 9, 1]
-    assert found.shape == (2, 3)
-    known = jnp.array([[7, 4, 5, 4, 5, 4, 5, 0, 0, 0]])
-    assert guess_next(known, jnp.array([6]), 3).tolist() == [[4, 5, 4]]  # it goes round
-    two_and_one = jnp.array([[1, 2, 3, 9, 2, 7, 8, 1, 2, 0], [6, 4, 5, 3, 4, 8, 4, 0, 0, 0]])
-    assert guess_next(two_and_one, jnp.array([8, 6]), 2).tolist() == [[3, 9], [8, 4]]
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=24), st.integers(1, 5))
-def test_guesses_are_those_of_a_search(tokens, count):
-    """One token after the other: the longest of the last three, two and one that came before, where it came last."""
-    last = len(tokens) - 1
-    ends = [
-        (length, end)
-        for length in (1, 2, 3)
-        for end in range(length - 1, last)
-        if tokens[end + 1 - length : end + 1] == tokens[len(tokens) - length :]
-    ]
-    if ends:
-        end = max(ends)[1]
-        known = jnp.array([[*tokens, *[9] * (25 - len(tokens))]])  # behind it is anything
-        found = guess_next(known, jnp.array([last]), count)
-        assert found.tolist() == [[tokens[end + 1 + nth % (last - end)] for nth in range(count)]]
-
-
-def test_a_repeated_answer_takes_few_steps(policy):
-    layers = policy.params["layers"]
-    silent = {name: jax.tree.map(jnp.zeros_like, part) for name, part in layers.items() if "norm" not in name}
-    params = policy.params | {"layers": layers | silent}  # the next token is a function of the last one
-    parrot = SimpleNamespace(**vars(policy) | {"params": params})
-    options = {"slots": 16, "max_response_length": 90, "stop_ids": ()}
-    wanted = requests(8, num_samples=1)
-    engine, other = make_engine(policy, **options), make_engine(policy, guesses=3, **options)
-    endless = generate(engine, parrot, wanted, temperature=0.0)
-    assert_same(generate(other, parrot, wanted, temperature=0.0), endless)
-    assert engine.take_statistics()["slot_use"] == 1
-    assert other.take_statistics()["slot_use"] > 3  # of four tokens at most
-    # What it would say after a stop is guessed as well, and is none of the answer.
-    said = endless["q0", 0].token_ids[-1]
-    ends = make_engine(policy, guesses=3, **options | {"stop_ids": (said,)})
-    found = generate(ends, parrot, [Request("q0", (said,) * LONGEST_PROMPT, 0, 1)], temperature=0.0)
-    assert found["q0", 0].token_ids == (said,)
 
 
 def test_pages_that_do_not_hold_the_longest_sequence_are_refused(policy):

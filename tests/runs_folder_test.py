@@ -96,7 +96,7 @@ def test_a_run_from_before_the_memo_goes_on_and_is_read(tmp_path: Path):
     assert config_of(RunFolder.existing(str(tmp_path))).sandbox == config.sandbox
     for name in ("mutant_weight", "hidden_reward", "selection"):
         del before["game"][name]
-    del before["rollout"]["cache_gib"], before["rollout"]["guesses"]
+    del before["rollout"]["cache_gib"]
     del before["noise"], before["opponents"], before["sft"]["expert_span"], before["sft"]["expert_suites_else"]
     del before["code"]["lora"]
     RunFolder.open(str(tmp_path / "oldest"), before)

@@ -85,10 +85,8 @@ def generation_functions(
     decode, restricted = {}, {}
     for slots in sizes.slots:
         scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
-        guesses = config.guesses if slots < sizes.slots[-1] else 0
-        known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
-        arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
-        name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
+        arguments = decoded, cache, _table(sizes, slots), _rows(slots), *scalars
+        name = f"decode {slots} slots"
         decode[slots] = function("decode", name, *arguments, None)
         limit = _array(np.float32)
         restricted[slots] = Function("decode restricted", f"{name}, restricted", jitted["decode"], (*arguments, limit))

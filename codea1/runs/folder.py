@@ -58,7 +58,7 @@ _THEN = {
     "noise": {"wrong_answers": 0.0, "permuted_rewards": False},
     "opponents": {"side": "", "share": 0.5, "every": 50, "draw": "uniform"},
     **{who: {"thinking": "", "share_prompts": False, "lora": {"rank": 0, "alpha": 32.0}} for who in ("code", "test")},
-    "rollout": {"cache_gib": 0.0, "guesses": 0},
+    "rollout": {"cache_gib": 0.0},
     "sft": {"expert_span": [0.5, 1.0], "expert_suites_else": 0.0},
 }
 Own = Mapping[str, tuple[str, bytes]]

@@ -73,7 +73,7 @@ def chunk_of(slots: Slots, columns: int) -> Chunk:
 
 
 def between_chunks(size: int) -> Iterator[str]:
-    """Yields what the chunks cost of so many slots: all of them live; then a quarter, whose steps guess."""
+    """Yields what the chunks cost of so many slots, all of them live."""
     slots, queue, filled = full_slots(size)
     yield f"{size:6} slots: filled in {filled:.0f} ms"
     chunks = []
@@ -84,19 +84,6 @@ def between_chunks(size: int) -> Iterator[str]:
         chunks.append((grown, tabled, taken))
     grown, tabled, taken = np.mean(chunks[1:], axis=0)
     yield f"a chunk: grow {grown:.2f}, table {tabled:.2f}, take {taken:.2f} ms, the first {chunks[0][2]:.0f}"
-    for slot in range(size):
-        if slot % 4:
-            slots._leave(slot)
-    slots.keep(size // 4)
-    first, _ = timed(slots.known)
-    chunks = []
-    for _ in range(4):
-        grown, _ = timed(slots.grow, queue, 4 * COLUMNS)
-        later, _ = timed(slots.known)
-        taken, _ = timed(slots.take, chunk_of(slots, 4 * COLUMNS))
-        chunks.append((grown, later, taken))
-    grown, later, taken = np.mean(chunks, axis=0)
-    yield f"a quarter, guessing: known {later:.2f} ms, the first {first:.0f}, grow {grown:.2f}, take {taken:.2f}"
 
 
 def make_chat_tokenizer(texts: list[str]) -> ChatTokenizer:

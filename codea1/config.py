@@ -277,8 +277,6 @@ def _config() -> ConfigDict:
 
     c.rollout = ConfigDict()
     c.rollout.slots = positive(256)  # sequences that decode at once, as far as there are pages for them
-    # Tokens that a step of the last samples guesses from their prompt and what they repeat.
-    c.rollout.guesses = not_negative(0)
     # Of each chip for pages of keys and values; 0: slots of the longest sequences.
     c.rollout.cache_gib = not_negative(0.0)
 
@@ -470,8 +468,6 @@ def _check_values(config: ConfigDict) -> None:
         check(
             f"{name}.row_lengths", fits, f"hold numbers less than {longest}, unless config.{name}.share_prompts is True"
         )
-    most = 4 * min(16, *(config[name].max_response_length for name in METHODS[config.method].policies))
-    check("rollout.guesses", config.rollout.guesses < most, f"be less than {most}, the tokens of a chunk")
     check(
         "game.trained_solutions",
         config.game.trained_solutions <= config.game.num_solutions,

@@ -142,7 +142,6 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.game.assert_forms = "equality"
     c.rollout.slots = fit.slots * data_parallel
     c.rollout.cache_gib = float(fit.cache_gib)
-    c.rollout.guesses = 3  # reading the weights takes the last samples' steps as long as that
     c.mesh.replica, _ = split(arg.topology)  # each slice has a copy of the weights, cut over its own chips
     c.mesh.tensor = fit.tensor
     c.mesh.topology = arg.topology

@@ -100,15 +100,14 @@ def test_a_cpu_has_what_machine_and_cgroups_have_left(tmp_path, monkeypatch, ver
     assert memory.device_memory() is None
 
 
-@pytest.mark.parametrize("kind", ["all weights", "adapters", "transposed", "frozen", "critic", "sampler"])
+@pytest.mark.parametrize("kind", ["transposed", "critic"])
 def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monkeypatch, kind):
     config = micro_config
-    config.code.lora.rank = config.test.lora.rank = 4 if kind in ("adapters", "transposed") else 0
-    monkeypatch.setattr(functions, "MOST_CACHED", 0 if kind == "transposed" else functions.MOST_CACHED)
-    config.frozen = "test" if kind == "frozen" else ""
-    config.code.advantage = "gae" if kind == "critic" else "grpo"
-    if kind == "sampler":
-        config.code.kl_coefficient, config.code.old_log_probs, config.model.dtype = 0.0, "sampler", "bfloat16"
+    if kind == "transposed":  # adapters on one base, whose kernels decode in another form
+        config.code.lora.rank = config.test.lora.rank = 4
+        monkeypatch.setattr(functions, "MOST_CACHED", 0)
+    else:  # all weights train, those of a critic too
+        config.code.advantage = "gae"
     said = []
     monkeypatch.setattr(memory, "device_memory", lambda: 1 << 60)
     of_run = memory.memory_of_run

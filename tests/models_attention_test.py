@@ -161,7 +161,7 @@ def test_the_program_for_gpu_holds_cudnns_kernels_and_no_scores(num_tokens: int,
     assert not re.search(rf"({num_tokens}|{num_tokens + 1})x({num_tokens}|{num_tokens + 1})x", text)
 
 
-def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray, num_last: int) -> Cache:
+def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray) -> Cache:
     """A cache of two layers, in whose second one rows have tokens up to `last`, in pages in no order."""
     num_rows, num_tokens = k.shape[:2]
     config = Qwen2Config(
@@ -186,23 +186,21 @@ def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np
     table = PageTable(jnp.array(pages), jnp.array(reads), jnp.array([len(used)], jnp.int32), *no_groups)
     cache = cache.of_rows(table)
     cache = cache.write_prompts(jnp.int32(1), k, v)
-    # The last tokens are written one at a time.
-    places = np.maximum(last[:, None] - np.arange(num_last)[::-1], -1)
-    rows = np.arange(num_rows)[:, None]
-    cache = cache.write(jnp.int32(1), jnp.array(places), jnp.ones_like(k[rows, places]), jnp.ones_like(v[rows, places]))
-    return cache.write(jnp.int32(1), jnp.array(places), k[rows, places], v[rows, places])
+    # The last token is written by itself, over another one.
+    rows = np.arange(num_rows)
+    cache = cache.write(jnp.int32(1), jnp.array(last), jnp.ones_like(k[rows, last]), jnp.ones_like(v[rows, last]))
+    return cache.write(jnp.int32(1), jnp.array(last), k[rows, last], v[rows, last])
 
 
-@pytest.mark.parametrize("num_last", [1, 4])
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
-def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, num_last: int, monkeypatch):
+def test_last_queries_on_pages_are_rows_of_dense_attention(platform: str, monkeypatch):
     monkeypatch.setattr(kv_cache, "attend_grouped", partial(attend_grouped, interpret=True))
     q, k, v = arrays(150)
     last = np.array([3, 149, 70])
-    cache = paged(form_of(platform), platform, k, v, last, num_last)
-    places = jnp.array(last[:, None] - np.arange(num_last)[::-1])
-    found = cache.attend(jnp.int32(1), q[:, :num_last], places)
-    np.testing.assert_allclose(found, attend(q[:, :num_last], k, v, jnp.arange(150) <= places[..., None]), atol=1e-5)
+    cache = paged(form_of(platform), platform, k, v, last)
+    found = cache.attend(jnp.int32(1), q[:, 0], jnp.array(last))
+    expected = attend(q[:, :1], k, v, jnp.arange(150) <= last[:, None, None])
+    np.testing.assert_allclose(found, expected[:, 0], atol=1e-5)
     layer_0 = jax.tree.leaves(cache.of_rows(None))[0][0]
     np.testing.assert_array_equal(layer_0, jnp.full_like(layer_0, 7.0))
 
@@ -236,31 +234,28 @@ def groups_of(
 
 
 GROUPS = [([8, 2, 1, 5], [3, 1, 2, 0]), ([1], [2]), ([9, 3], [4, 4])]  # their rows, and the pages that those share
-ONE_QUERY, FOUR_QUERIES = (1, (12, 2, 128), np.float32), (4, (2, 1, 64), "bfloat16")
+FORMS = ((12, 2, 128), np.float32), ((4, 2, 64), "bfloat16")  # heads, and the dtype of keys and values
 
 
 @pytest.mark.parametrize(
-    ("sizes", "shared", "num_queries", "heads", "dtype"),
-    [(*groups, *queries) for groups in GROUPS for queries in (ONE_QUERY, FOUR_QUERIES)] + [([64], [5], *FOUR_QUERIES)],
+    ("sizes", "shared", "heads", "dtype"),
+    [(*groups, *form) for groups in GROUPS for form in FORMS] + [([64], [5], *FORMS[1])],
 )
-def test_what_groups_share_and_rows_have_is_dense_attention(sizes, shared, num_queries, heads, dtype):
+def test_what_groups_share_and_rows_have_is_dense_attention(sizes, shared, heads, dtype):
     H, K, h = heads
     rng, size, longest = np.random.default_rng(0), page_size("tpu"), 6
     made = groups_of(sizes, shared, longest, size, rng)
     rows, padded = len(made.last_B), 128
     kv_LNPAp = rng.normal(size=(2, rows * longest, size, 2 * K, padded)).astype(np.float32)
     kv_LNPAp[..., h:] = 0
-    q_BTHh = rng.normal(size=(rows, num_queries, H, h)).astype(np.float32)
-    last_BT = np.where(made.last_B[:, None] < 0, -1, made.last_B[:, None] + np.arange(num_queries))
-    q, kv = jnp.array(q_BTHh, dtype), jnp.array(kv_LNPAp, dtype)
+    q, kv = jnp.array(rng.normal(size=(rows, H, h)), dtype), jnp.array(kv_LNPAp, dtype)
     groups = made.num_shared_B, made.members_1GR
-    found = attend_grouped(
-        q, kv, jnp.int32(1), jnp.array(made.pages_BM), *map(jnp.array, groups), last_BT, interpret=True
-    )
+    tables = map(jnp.array, (made.pages_BM, *groups, made.last_B))
+    found = attend_grouped(q, kv, jnp.int32(1), *tables, interpret=True)
     assert np.isfinite(found.astype(np.float32)).all()
     positions_BSAh = kv[1][made.pages_BM].reshape(rows, longest * size, 2 * K, padded)[..., :h]
-    visible_BTS = np.arange(longest * size) <= last_BT[..., None]
-    expected = attend(q, positions_BSAh[:, :, ::2], positions_BSAh[:, :, 1::2], visible_BTS)
+    visible_B1S = np.arange(longest * size) <= made.last_B[:, None, None]
+    expected = attend(q[:, None], positions_BSAh[:, :, ::2], positions_BSAh[:, :, 1::2], visible_B1S)[:, 0]
     live_B = made.last_B >= 0
     tolerance = 1e-5 if dtype == np.float32 else 0.02
     np.testing.assert_allclose(found[live_B].astype(np.float32), expected[live_B].astype(np.float32), atol=tolerance)

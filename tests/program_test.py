@@ -256,7 +256,6 @@ def test_rows_of_a_critic_hold_one_sequence():
     ("field", "value", "said"),
     [
         ("code.row_lengths", (20000,), "hold numbers less than 8192, unless config.code.share_prompts is True"),
-        ("rollout.guesses", 64, "be less than 64, the tokens of a chunk"),
     ],
 )
 def test_what_could_not_be_used_is_refused(field, value, said):

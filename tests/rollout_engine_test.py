@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,16 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from flax import nnx
-from hypothesis import given
-from hypothesis import strategies as st
 
 from codea1.learn.log_probs import make_score
 from codea1.models import qwen2
 from codea1.models.kv_cache import page_bytes
 from codea1.rollout import functions
-from codea1.rollout.decoding import guess_next
 from codea1.rollout.engine import Engine, Request, Sample
-from codea1.runtime.compilations import compile_all, compiled_functions
+from codea1.runtime.compilations import CompileTime, Function, compile_all, compiled_functions
 from codea1.runtime.errors import BadInput
 from tests.tiny_policy import make_policy
 
@@ -39,15 +37,48 @@ def make_engine(policy, slots: int = 8, stop_ids: tuple[int, ...] = STOPS, **opt
     return Engine(policy.graphdef, policy.config, policy.mesh, slots=slots, stop_ids=stop_ids, pad_id=PAD, **options)
 
 
+# Three engines serve all tests but those of what is compiled or static.
 @pytest.fixture(scope="module")
 def engine(policy) -> Engine:
     return make_engine(policy)
+
+
+@pytest.fixture(scope="module")
+def compiled_ahead(policy) -> tuple[Engine, list[CompileTime]]:
+    """An engine of several sizes, and what compiling all of it has compiled."""
+    engine = make_engine(policy, slots=32, prompt_lengths=(4,), max_response_length=90)
+    compiled_functions.clear()  # other tests may have compiled the same
+    return engine, compile_all(engine.functions(restricted=True))
+
+
+@pytest.fixture(scope="module")
+def wide(compiled_ahead) -> Engine:
+    return compiled_ahead[0]
+
+
+@pytest.fixture(scope="module")
+def paged(policy) -> Engine:
+    """That of the golden samples."""
+    return make_engine(policy, **OF_GOLDEN)
+
+
+@pytest.fixture(scope="module")
+def coarse() -> SimpleNamespace:
+    """A policy in bfloat16, with its engine."""
+    policy = make_policy(dtype=jnp.bfloat16)
+    policy.engine = make_engine(policy)
+    return policy
 
 
 def requests(num: int = 8, num_samples: int = 2, first_sample: int = 0) -> list[Request]:
     rng = np.random.default_rng(0)
     prompts = [tuple(rng.integers(1, 48, 1 + row % LONGEST_PROMPT).tolist()) for row in range(num)]
     return [Request(f"q{row}", prompt, first_sample, num_samples) for row, prompt in enumerate(prompts)]
+
+
+def limited(wanted: list[Request]) -> list[Request]:
+    """The same for an engine of longer responses."""
+    return [dataclasses.replace(request, length_limit=RESPONSE) for request in wanted]
 
 
 def generate(engine: Engine, policy, wanted: list[Request], **changes) -> dict[tuple[str, int], Sample]:
@@ -121,14 +152,14 @@ def test_without_stop_ids_responses_have_full_length(policy):
     assert {(len(sample.token_ids), sample.finish_reason) for sample in endless.values()} == {(RESPONSE, "length")}
 
 
-def test_a_sample_does_not_depend_on_the_batch_it_is_in(policy, engine):
+def test_a_sample_does_not_depend_on_the_batch_it_is_in(policy, engine, wide):
     wanted = requests()
     together = generate(engine, policy, wanted)
     assert_same(generate(engine, policy, wanted[::-1]), together)
     for request in wanted[:3]:
         alone = generate(engine, policy, [request])
         assert_same(alone, {key: together[key] for key in alone})
-    assert_same(generate(make_engine(policy, slots=24), policy, wanted), together)
+    assert_same(generate(wide, policy, limited(wanted)), together)
 
 
 def test_samples_of_a_request_can_be_drawn_in_parts(policy, engine):
@@ -139,9 +170,10 @@ def test_samples_of_a_request_can_be_drawn_in_parts(policy, engine):
     assert_same(parts, whole)
 
 
-def test_short_prompts_may_have_a_static_length_of_their_own(policy, engine):
+def test_short_prompts_may_have_a_static_length_of_their_own(policy, engine, wide):
+    assert (wide.sizes.prompt_lengths, engine.sizes.prompt_lengths) == ((4, 8), (8,))
     wanted = requests()
-    assert_same(generate(make_engine(policy, prompt_lengths=(4,)), policy, wanted), generate(engine, policy, wanted))
+    assert_same(generate(wide, policy, limited(wanted)), generate(engine, policy, wanted))
 
 
 @pytest.mark.parametrize("change", [{"seed": 1}, {"stream": "test"}, {"step": 2}])
@@ -173,29 +205,40 @@ def test_samples_leave_while_others_decode_and_requests_are_pulled_as_slots_come
     assert_same(rest | {(first.question_id, first.index): first}, generate(engine, policy, requests(24)))
 
 
-def test_a_group_larger_than_the_free_slots_waits_with_its_prompt_prefilled(policy):
-    engine = make_engine(policy)
+def test_a_group_larger_than_the_free_slots_waits_with_its_prompt_prefilled(policy, engine, wide):
+    engine.take_statistics()
     wanted = [Request("q", (5, 6, 7), 0, 20), Request("s", (8,), 0, 2)]
     together = generate(engine, policy, wanted)
     assert engine.take_statistics()["prompts"] == 2
-    assert_same(generate(make_engine(policy, slots=32), policy, wanted), together)
+    assert_same(generate(wide, policy, limited(wanted)), together)
 
 
-@pytest.mark.parametrize("options", [{"chunk": 1}, {"chunk": 4}, {"slots": 1}, {"slots": 32}])
-def test_a_sample_does_not_depend_on_slots_or_chunks(policy, engine, options: dict):
+@pytest.mark.parametrize("options", [{"slots": 1, "chunk": 1}, {"chunk": 4}, {"slots": 32, "chunk": 16}])
+def test_a_sample_does_not_depend_on_slots_or_chunks(policy, engine, wide, options: dict):
+    assert (wide.sizes.slots[-1], wide.chunk, engine.chunk) == (32, 16, RESPONSE)
+    other = wide if options["chunk"] == 16 else make_engine(policy, **options)
     wanted = requests(16, num_samples=3)
-    assert_same(generate(make_engine(policy, **options), policy, wanted), generate(engine, policy, wanted))
+    assert_same(generate(other, policy, limited(wanted)), generate(engine, policy, wanted))
 
 
-def test_the_last_samples_move_to_fewer_slots(policy):
-    wide = make_engine(policy, slots=32, max_response_length=90)
+def test_the_last_samples_move_to_fewer_slots(policy, wide, monkeypatch):
+    slots = []  # of each chunk
+
+    def noting(size: int, decode: Function) -> Callable:
+        return lambda *arguments: (slots.append(size), decode(*arguments))[1]
+
+    decode = {size: noting(size, function) for size, function in wide._functions.decode.items()}
+    monkeypatch.setattr(wide, "_functions", dataclasses.replace(wide._functions, decode=decode))
     wanted = requests(16)
-    compiled_functions.clear()  # other tests may have compiled the same
     samples = generate(wide, policy, wanted)
     assert any(len(sample.token_ids) > 64 for sample in samples.values())  # they go on in a second page
-    names = {compilation.name for compilation in compile_all(wide.functions())}
-    assert not names & {"decode 32 slots", "decode 16 slots", "decode 8 slots"}  # they were needed before
-    assert_same(generate(make_engine(policy, slots=8, max_response_length=90), policy, wanted), samples)
+    assert list(dict.fromkeys(slots)) == [32, 16, 8]
+    slots.clear()
+    alone = {}  # as many as eight slots hold begin in those
+    for part in range(0, len(wanted), 4):
+        alone |= generate(wide, policy, wanted[part : part + 4])
+    assert_same(alone, samples)
+    assert set(slots) == {8}
 
 
 def test_kernels_that_a_cpu_reads_from_memory_are_transposed_with_their_adapters_and_draw_the_same(monkeypatch):
@@ -216,70 +259,25 @@ def test_kernels_that_a_cpu_reads_from_memory_are_transposed_with_their_adapters
 
 
 GOLDEN = Path(__file__).parent / "golden" / "rollout_samples.jsonl"
+OF_GOLDEN = {"slots": 16, "stop_ids": (3,), "max_prompt_length": 150, "max_response_length": 100}
 
 
-@pytest.mark.parametrize(("pages", "guesses"), [(0, 0), (22, 0), (13, 0), (0, 3), (13, 5)])
-def test_samples_are_those_of_an_engine_without_pages_and_guesses(policy, pages: int, guesses: int):
+@pytest.mark.parametrize("pages", [0, 22, 13])
+def test_samples_are_those_of_an_engine_without_pages(policy, paged, pages: int, monkeypatch):
     """They were drawn by commit fa39b67, which kept a row of the cache for each slot; few pages preempt samples."""
     rows = [json.loads(line) for line in GOLDEN.open()]
     wanted = [Request(row["question"], tuple(row["prompt_ids"]), 0, 4) for row in rows if row["index"] == 0]
     cache_gib = pages * page_bytes(policy.config, tensor=1) / 2**30
-    options = {"max_prompt_length": 150, "max_response_length": 100, "cache_gib": cache_gib, "guesses": guesses}
-    engine = make_engine(policy, slots=16, stop_ids=(3,), **options)
-    samples = generate(engine, policy, wanted)
+    sizes = make_engine(policy, cache_gib=cache_gib, **OF_GOLDEN).sizes
+    assert sizes.pages == (pages or paged.sizes.pages)
+    monkeypatch.setattr(paged, "sizes", sizes)  # of the pages that it was compiled for, so many are given to samples
+    samples = generate(paged, policy, wanted)
     for row in rows:
         sample = samples[row["question"], row["index"]]
         assert list(sample.token_ids) == row["token_ids"]
         assert sample.finish_reason == row["finish_reason"]
         assert float(np.sum(sample.log_probs, dtype=np.float64)) == pytest.approx(row["log_prob"], abs=1e-4)
-    assert (engine.take_statistics()["preempted"] > 0) == (pages == 13)
-
-
-def test_guesses_are_what_followed_the_same_tokens_last_three_of_them_if_they_came_before():
-    known = jnp.array([[5, 1, 2, 3, 7, 1, 2, 3, 8, 9, 1, 2, 3, 0, 0], [1, 2, 3, 4, 5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
-    found = guess_next(known, jnp.array([12, 5]), 3)
-    assert found[0].tolist() == [8, 9, 1]
-    assert found.shape == (2, 3)
-    known = jnp.array([[7, 4, 5, 4, 5, 4, 5, 0, 0, 0]])
-    assert guess_next(known, jnp.array([6]), 3).tolist() == [[4, 5, 4]]  # it goes round
-    two_and_one = jnp.array([[1, 2, 3, 9, 2, 7, 8, 1, 2, 0], [6, 4, 5, 3, 4, 8, 4, 0, 0, 0]])
-    assert guess_next(two_and_one, jnp.array([8, 6]), 2).tolist() == [[3, 9], [8, 4]]
-
-
-@given(st.lists(st.integers(0, 3), min_size=1, max_size=24), st.integers(1, 5))
-def test_guesses_are_those_of_a_search(tokens, count):
-    """One token after the other: the longest of the last three, two and one that came before, where it came last."""
-    last = len(tokens) - 1
-    ends = [
-        (length, end)
-        for length in (1, 2, 3)
-        for end in range(length - 1, last)
-        if tokens[end + 1 - length : end + 1] == tokens[len(tokens) - length :]
-    ]
-    if ends:
-        end = max(ends)[1]
-        known = jnp.array([[*tokens, *[9] * (25 - len(tokens))]])  # behind it is anything
-        found = guess_next(known, jnp.array([last]), count)
-        assert found.tolist() == [[tokens[end + 1 + nth % (last - end)] for nth in range(count)]]
-
-
-def test_a_repeated_answer_takes_few_steps(policy):
-    layers = policy.params["layers"]
-    silent = {name: jax.tree.map(jnp.zeros_like, part) for name, part in layers.items() if "norm" not in name}
-    params = policy.params | {"layers": layers | silent}  # the next token is a function of the last one
-    parrot = SimpleNamespace(**vars(policy) | {"params": params})
-    options = {"slots": 16, "max_response_length": 90, "stop_ids": ()}
-    wanted = requests(8, num_samples=1)
-    engine, other = make_engine(policy, **options), make_engine(policy, guesses=3, **options)
-    endless = generate(engine, parrot, wanted, temperature=0.0)
-    assert_same(generate(other, parrot, wanted, temperature=0.0), endless)
-    assert engine.take_statistics()["slot_use"] == 1
-    assert other.take_statistics()["slot_use"] > 3  # of four tokens at most
-    # What it would say after a stop is guessed as well, and is none of the answer.
-    said = endless["q0", 0].token_ids[-1]
-    ends = make_engine(policy, guesses=3, **options | {"stop_ids": (said,)})
-    found = generate(ends, parrot, [Request("q0", (said,) * LONGEST_PROMPT, 0, 1)], temperature=0.0)
-    assert found["q0", 0].token_ids == (said,)
+    assert (paged.take_statistics()["preempted"] > 0) == (pages == 13)
 
 
 def test_pages_that_do_not_hold_the_longest_sequence_are_refused(policy):
@@ -297,26 +295,23 @@ def test_length_limits_cut_single_requests_short(policy, engine):
         assert (sample.finish_reason == "stop") == (sample.token_ids[-1] in STOPS)
 
 
-def test_after_compiling_all_nothing_is_compiled(policy):
-    engine = make_engine(policy, slots=16, prompt_lengths=(4,), max_response_length=80)
-    compiled_functions.clear()  # other tests may have compiled the same
-    compiled = compile_all(engine.functions(restricted=True))
-    assert {"prefill 1 x 4", "copy 2 pages", "decode 16 slots"} <= {c.name for c in compiled}
-    assert [each.name for each in compiled] == [each.name for each in engine.functions(restricted=True)]
+def test_after_compiling_all_nothing_is_compiled(policy, compiled_ahead):
+    wide, compiled = compiled_ahead
+    assert {"prefill 1 x 4", "copy 4 pages", "decode 16 slots"} <= {each.name for each in compiled}
+    assert [each.name for each in compiled] == [each.name for each in wide.functions(restricted=True)]
     assert all(compilation.seconds > 0 for compilation in compiled)
     known = set(compiled_functions)
     for number in (1, 5, 24):
         for top_p in (None, 0.9):
-            generate(engine, policy, requests(number), top_p=top_p)
+            generate(wide, policy, requests(number), top_p=top_p)
     assert set(compiled_functions) == known
-    assert compile_all(engine.functions(restricted=True)) == []
+    assert compile_all(wide.functions(restricted=True)) == []
 
 
 def test_without_compiling_all_only_what_is_used_is_compiled(policy):
-    engine = make_engine(policy, prompt_lengths=(4,), max_response_length=7)
-    compiled_functions.clear()  # other tests may have compiled the same
+    engine = make_engine(policy, prompt_lengths=(4,))
     generate(engine, policy, [Request("q", (5,), 0, 2)], top_p=0.9)
-    left = [compilation.name for compilation in compile_all(engine.functions(restricted=True))]
+    left = [each.name for each in engine.functions(restricted=True) if "compiled" not in vars(each)]
     assert left == ["prefill 1 x 8", "decode 8 slots"]
 
 
@@ -336,8 +331,8 @@ def test_top_p_shapes_draws_and_not_log_probs(policy, engine):
         np.testing.assert_allclose(sample.log_probs, expected, atol=1e-5)
 
 
-def test_statistics_count_what_was_drawn(policy):
-    engine = make_engine(policy)
+def test_statistics_count_what_was_drawn(policy, engine):
+    engine.take_statistics()
     samples = generate(engine, policy, requests(16)).values()
     statistics = engine.take_statistics()
     assert statistics["samples"] == len(samples) == 32
@@ -348,14 +343,12 @@ def test_statistics_count_what_was_drawn(policy):
     assert engine.take_statistics()["samples"] == 0
 
 
-def test_weights_are_published_in_the_dtype_of_activations_and_freed(policy):
-    coarse = make_policy(dtype=jnp.bfloat16)
-    engine = make_engine(coarse, slots=4)
-    published = engine.publish(coarse.params)
+def test_weights_are_published_in_the_dtype_of_activations_and_freed(coarse):
+    published = coarse.engine.publish(coarse.params)
     jax.tree.map(lambda p, q: np.testing.assert_array_equal(p.astype(jnp.bfloat16), q), coarse.params, published)
     del published
     before = [array.shape for array in jax.live_arrays() if array.dtype == jnp.bfloat16]
-    generate(engine, coarse, requests(2))
+    generate(coarse.engine, coarse, requests(2))
     assert [array.shape for array in jax.live_arrays() if array.dtype == jnp.bfloat16] == before
 
 
@@ -379,8 +372,7 @@ def test_what_cannot_be_generated_is_refused_at_once(policy, engine, request_: R
         engine.generate(policy.params, [request_], **arguments)
 
 
-def test_bfloat16_generation_stays_near_the_float32_policy(policy):
-    coarse = make_policy(dtype=jnp.bfloat16)
-    samples = list(generate(make_engine(coarse), coarse, requests()).values())
+def test_bfloat16_generation_stays_near_the_float32_policy(policy, coarse):
+    samples = list(generate(coarse.engine, coarse, requests()).values())
     for sample, expected in zip(samples, scored(policy, samples, 1.0), strict=True):
         np.testing.assert_allclose(sample.log_probs, expected, atol=0.3)

@@ -59,7 +59,7 @@ if __name__ == "__main__":
     def main() -> None:
         hosts()
         found = generated(2, 2)
-        found["replicas"] = generated(2, 1, replica=2, guesses=2, **FEW_LEFT)
+        found["replicas"] = generated(2, 1, replica=2, **FEW_LEFT)
         print(json.dumps(found))
 
     command.run(main)

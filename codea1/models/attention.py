@@ -283,65 +283,65 @@ def read_block(platform: str) -> int:
 
 
 def attend_pages(
-    q_BTHh: Float[Array, "B T H h"],
+    q_BHh: Float[Array, "B H h"],
     k_LNKhP: Float[Array, "L N K h P"],
     v_LNKPh: Float[Array, "L N K P h"],
     layer: Int[Array, ""],
     reads_1I3: Int[Array, "1 I 3"],
     num_reads_1: Int[Array, " 1"],
-    last_BT: Int[Array, "B T"],
+    last_B: Int[Array, " B"],
     platform: str,
-) -> Float[Array, "B T H h"]:
-    """Computes `attend` of few queries per row on the pages of one layer of a cache.
+) -> Float[Array, "B H h"]:
+    """Computes `attend` of one query per row on the pages of one layer of a cache.
 
-    A block of pages at a time, of which each is met by the queries of one row; the softmax is summed up over them as in
+    A block of pages at a time, of which each is met by the query of one row; the softmax is summed up over them as in
     FlashAttention (Dao et al., 2022). So it reads the pages that there are, whatever the longest row has, and a page
     that rows share while it is in the processor's cache. The arithmetic is the same on every `platform`, its form is
     not: XLA for CPU would copy the pages to multiply them as matrices, and reads them in place when the products are
     written out.
 
     Args:
-      q_BTHh: queries, of one device as all else.
+      q_BHh: queries, of one device as all else.
       k_LNKhP, v_LNKPh: the pages.
       layer: which one.
       reads_1I3: (row, page, number of the page in its row) of what is read, in whole blocks.
       num_reads_1: how many of them there are.
-      last_BT: the last position that each query sees.
+      last_B: the last position that each query sees.
       platform: of the device.
     """
-    B, T, H, h = q_BTHh.shape
+    B, H, h = q_BHh.shape
     L, N, K, _, P = k_LNKhP.shape
-    q_BTKGh = q_BTHh.reshape(B, T, K, H // K, h)
+    q_BKGh = q_BHh.reshape(B, K, H // K, h)
     size = read_block(platform)
     k_YKhP, v_YKPh = k_LNKhP.reshape(L * N, K, h, P), v_LNKPh.reshape(L * N, K, P, h)
 
     def block(number: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        max_BTKG, sum_BTKG, y_BTKGh = carry
+        max_BKG, sum_BKG, y_BKGh = carry
         reads_I3 = jax.lax.dynamic_slice_in_dim(reads_1I3[0], number * size, size)
         row_I, page_I, place_I = reads_I3[:, 0], reads_I3[:, 1] + layer * N, reads_I3[:, 2]
-        q_ITKGh, k_IKhP, v_IKPh = q_BTKGh[row_I], k_YKhP[page_I], v_YKPh[page_I]
+        q_IKGh, k_IKhP, v_IKPh = q_BKGh[row_I], k_YKhP[page_I], v_YKPh[page_I]
         if platform == "cpu":
-            score_ITKGP = jnp.sum(q_ITKGh[..., None] * k_IKhP[:, None, :, None], axis=4, dtype=jnp.float32)
+            score_IKGP = jnp.sum(q_IKGh[..., None] * k_IKhP[:, :, None], axis=3, dtype=jnp.float32)
         else:
-            score_ITKGP = jnp.einsum("ITKGh,IKhP->ITKGP", q_ITKGh, k_IKhP, preferred_element_type=jnp.float32)
-        is_visible_ITP = (place_I[:, None] * P + jnp.arange(P))[:, None] <= last_BT[row_I][..., None]
-        score_ITKGP = jnp.where(is_visible_ITP[:, :, None, None], score_ITKGP * h**-0.5, jnp.finfo(jnp.float32).min)
-        top_ITKG = jnp.max(score_ITKGP, axis=-1)
-        weight_ITKGP = jnp.exp(score_ITKGP - top_ITKG[..., None])
-        rounded_ITKGP = weight_ITKGP.astype(v_IKPh.dtype)
+            score_IKGP = jnp.einsum("IKGh,IKhP->IKGP", q_IKGh, k_IKhP, preferred_element_type=jnp.float32)
+        is_visible_IP = place_I[:, None] * P + jnp.arange(P) <= last_B[row_I][:, None]
+        score_IKGP = jnp.where(is_visible_IP[:, None, None], score_IKGP * h**-0.5, jnp.finfo(jnp.float32).min)
+        top_IKG = jnp.max(score_IKGP, axis=-1)
+        weight_IKGP = jnp.exp(score_IKGP - top_IKG[..., None])
+        rounded_IKGP = weight_IKGP.astype(v_IKPh.dtype)
         if platform == "cpu":
-            part_ITKGh = jnp.sum(rounded_ITKGP[..., None] * v_IKPh[:, None, :, None], axis=4)
+            part_IKGh = jnp.sum(rounded_IKGP[..., None] * v_IKPh[:, :, None], axis=3)
         else:
-            part_ITKGh = jnp.einsum("ITKGP,IKPh->ITKGh", rounded_ITKGP, v_IKPh, preferred_element_type=jnp.float32)
-        new_max_BTKG = max_BTKG.at[row_I].max(top_ITKG, mode="drop")
-        old_BTKG, scale_ITKG = jnp.exp(max_BTKG - new_max_BTKG), jnp.exp(top_ITKG - new_max_BTKG[row_I])
-        sum_BTKG = (sum_BTKG * old_BTKG).at[row_I].add(jnp.sum(weight_ITKGP, axis=-1) * scale_ITKG, mode="drop")
-        y_BTKGh = (y_BTKGh * old_BTKG[..., None]).at[row_I].add(part_ITKGh * scale_ITKG[..., None], mode="drop")
-        return new_max_BTKG, sum_BTKG, y_BTKGh
+            part_IKGh = jnp.einsum("IKGP,IKPh->IKGh", rounded_IKGP, v_IKPh, preferred_element_type=jnp.float32)
+        new_max_BKG = max_BKG.at[row_I].max(top_IKG, mode="drop")
+        old_BKG, scale_IKG = jnp.exp(max_BKG - new_max_BKG), jnp.exp(top_IKG - new_max_BKG[row_I])
+        sum_BKG = (sum_BKG * old_BKG).at[row_I].add(jnp.sum(weight_IKGP, axis=-1) * scale_IKG, mode="drop")
+        y_BKGh = (y_BKGh * old_BKG[..., None]).at[row_I].add(part_IKGh * scale_IKG[..., None], mode="drop")
+        return new_max_BKG, sum_BKG, y_BKGh
 
-    lowest = jnp.full((B, T, K, H // K), jnp.finfo(jnp.float32).min)
+    lowest = jnp.full((B, K, H // K), jnp.finfo(jnp.float32).min)
     carry = lowest, jnp.zeros_like(lowest), jnp.zeros((*lowest.shape, h), jnp.float32)
-    _, sum_BTKG, y_BTKGh = jax.lax.fori_loop(0, -(-num_reads_1[0] // size), block, carry)
+    _, sum_BKG, y_BKGh = jax.lax.fori_loop(0, -(-num_reads_1[0] // size), block, carry)
     # A row that reads nothing gets zeros: it is not live.
-    y_BTKGh /= jnp.maximum(sum_BTKG, jnp.finfo(jnp.float32).tiny)[..., None]
-    return y_BTKGh.astype(q_BTHh.dtype).reshape(B, T, H, h)
+    y_BKGh /= jnp.maximum(sum_BKG, jnp.finfo(jnp.float32).tiny)[..., None]
+    return y_BKGh.astype(q_BHh.dtype).reshape(B, H, h)

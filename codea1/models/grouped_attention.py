@@ -27,45 +27,43 @@ LOWEST = float(jnp.finfo(jnp.float32).min)
 
 
 def attend_grouped(
-    q_BTHh: Float[Array, "B T H h"],
+    q_BHh: Float[Array, "B H h"],
     kv_LNPAp: Float[Array, "L N P A p"],
     layer: Int[Array, ""],
     pages_BM: Int[Array, "B M"],
     num_shared_B: Int[Array, " B"],
     members_1GR: Int[Array, "1 G R"],
-    last_BT: Int[Array, "B T"],
+    last_B: Int[Array, " B"],
     *,
     interpret: bool = False,
-) -> Float[Array, "B T H h"]:
+) -> Float[Array, "B H h"]:
     """Computes `attend_pages` on `RaggedKVCache`'s pages of one device; `interpret` runs it anywhere, slowly.
 
-    The queries of a row follow one another: the first one's last position says those of the others.
-
     Args:
-      q_BTHh: queries.
+      q_BHh: queries.
       kv_LNPAp: the pages.
       layer: which one.
       pages_BM, num_shared_B, members_1GR: see `PageTable`.
-      last_BT: the last position that each query sees; -1 in a row that is not live, whose result is any number.
+      last_B: the last position that each query sees; -1 in a row that is not live, whose result is any number.
     """
-    B, T, H, h = q_BTHh.shape
+    B, H, h = q_BHh.shape
     L, N, P, A, padded = kv_LNPAp.shape
     K, G = A // 2, 2 * H // A
-    X = -(-T * G // SUBLANES) * SUBLANES
-    q_BKXh = jnp.swapaxes(q_BTHh.reshape(B, T, K, G, h), 1, 2).reshape(B, K, T * G, h)
-    # In float32 the queries of a row are whole tiles, and rows are put together without moving any of them.
-    q_BKXp = jnp.pad(q_BKXh.astype(jnp.float32), ((0, 0), (0, 0), (0, X - T * G), (0, padded - h)))
+    X = -(-G // SUBLANES) * SUBLANES
+    # In float32 the query heads of a row are whole tiles, and rows are put together without moving any of them.
+    q_BKGh = q_BHh.reshape(B, K, G, h).astype(jnp.float32)
+    q_BKXp = jnp.pad(q_BKGh, ((0, 0), (0, 0), (0, X - G), (0, padded - h)))
     is_group_G = members_1GR[0, :, 0] >= 0
     tables = {
         "pages_BM": pages_BM + layer * N,
         "num_shared_B": num_shared_B,
-        "last_B": last_BT[:, 0],
+        "last_B": last_B,
         "members_GR": members_1GR[0],
         "num_groups_1": jnp.sum(is_group_G, dtype=jnp.int32)[None],
     }
 
     def kernel(*refs: Ref) -> None:
-        _Kernel(G, T, h**-0.5, q_BTHh.dtype, *refs).run()
+        _Kernel(h**-0.5, q_BHh.dtype, *refs).run()
 
     vmem = pl.BlockSpec(memory_space=pltpu.VMEM)
     y_BKXp = pl.pallas_call(
@@ -85,8 +83,7 @@ def attend_grouped(
         name="grouped_paged_attention",
         interpret=interpret,
     )(*tables.values(), q_BKXp, kv_LNPAp.reshape(L * N, P, A, padded))
-    y_BTKGh = jnp.swapaxes(y_BKXp[:, :, : T * G, :h].reshape(B, K, T, G, h), 1, 2)
-    return y_BTKGh.reshape(B, T, H, h).astype(q_BTHh.dtype)
+    return y_BKXp[:, :, :G, :h].reshape(B, H, h).astype(q_BHh.dtype)
 
 
 Ref = Any  # a reference to an array in memory; its name says the array's axes
@@ -98,7 +95,7 @@ class _Reading(NamedTuple):
     row_R: list[Array]
     first: Array  # page of its row, as `stop`
     stop: Array
-    last_Y1: Array  # the last position that each query sees; Y are the queries X of all rows
+    last: Array  # position that their queries see
 
 
 @dataclass(frozen=True)
@@ -108,8 +105,6 @@ class _Kernel:
     What was read is kept by row: the maximum of its scores, the sum of its weights and the sum of the values.
     """
 
-    queries_of_head: int
-    num_queries: int
     scale: float
     dtype: jnp.dtype
     pages_BM: Ref
@@ -146,16 +141,13 @@ class _Kernel:
         """Returns the members of a group, who read what they share."""
         row_R = [self.members_GR[number, nth] for nth in range(MEMBERS)]
         stop = self.num_shared_B[row_R[0]]
-        X, P = self.q_BKXp.shape[2], self.kv_NPAp.shape[1]
-        return _Reading(row_R, jnp.int32(0), stop, jnp.full((MEMBERS * X, 1), stop * P - 1))
+        return _Reading(row_R, jnp.int32(0), stop, stop * self.kv_NPAp.shape[1] - 1)
 
     def reading_row(self, number: Array) -> _Reading:
         """Returns a row, which reads what is its own."""
         first, last = self.num_shared_B[number], self.last_B[number]
-        X, P = self.q_BKXp.shape[2], self.kv_NPAp.shape[1]
-        stop = jnp.clip(pl.cdiv(last + self.num_queries, P), first + 1, self.pages_BM.shape[1])
-        query_X1 = jax.lax.broadcasted_iota(jnp.int32, (X, 1), 0) // self.queries_of_head
-        return _Reading([number], first, stop, last + query_X1)
+        stop = jnp.clip(pl.cdiv(last + 1, self.kv_NPAp.shape[1]), first + 1, self.pages_BM.shape[1])
+        return _Reading([number], first, stop, last)
 
     def copy(self, act: str, reader: _Reading, turn: Array, to_IPAp: Ref, semaphore: Ref) -> None:
         """Starts copying the pages of a turn into a buffer, or waits until they are there: "start" or "wait"."""
@@ -211,8 +203,8 @@ class _Kernel:
         """Returns the sums of each head with those of the pages of a turn."""
         positions = kv_IPAp.shape[0] * kv_IPAp.shape[1]
         begin = reader.first * kv_IPAp.shape[1] + turn * positions
-        position_1S = begin + jax.lax.broadcasted_iota(jnp.int32, (1, positions), 1)
-        visible_YS = position_1S <= reader.last_Y1
+        shape = q_KYp[0].shape[0], positions  # Y are the query heads X of all rows
+        visible_YS = begin + jax.lax.broadcasted_iota(jnp.int32, shape, 1) <= reader.last
         return [
             _add(q_Yp, *_keys_and_values(kv_IPAp, head), visible_YS, self.scale, *sums)
             for head, (q_Yp, sums) in enumerate(zip(q_KYp, sums_K, strict=True))

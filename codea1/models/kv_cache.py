@@ -96,47 +96,43 @@ class KVCache:
     def write(
         self,
         layer: Int[Array, ""],
-        positions_BT: Int[Array, "B T"],
-        k_BTKh: Float[Array, "B T K h"],
-        v_BTKh: Float[Array, "B T K h"],
+        position_B: Int[Array, " B"],
+        k_BKh: Float[Array, "B K h"],
+        v_BKh: Float[Array, "B K h"],
     ) -> Self:
-        """Returns the cache with tokens written at their positions; those beyond the table are dropped."""
+        """Returns the cache with a token of each row written at its position; those beyond the table are dropped."""
 
-        def put(cache: Array, update_BTKh: Float[Array, "B T K h"], axes: tuple[str | None, ...]) -> Array:
+        def put(cache: Array, update_BKh: Float[Array, "B K h"], axes: tuple[str | None, ...]) -> Array:
             def put_own(
                 cache: Array,
-                update_BTKh: Float[Array, "B T K h"],
+                update_BKh: Float[Array, "B K h"],
                 layer: Int[Array, ""],
-                positions_BT: Int[Array, "B T"],
+                position_B: Int[Array, " B"],
                 pages_BM: Int[Array, "B M"],
             ) -> Array:
                 size = cache.shape[axes.index(None)]
-                heads_11K = jnp.arange(update_BTKh.shape[2])[None, None]
-                index = {None: (positions_BT % size)[..., None], "head_dim": slice(None)}
-                page_BT1 = _page_of(positions_BT, pages_BM, size, cache.shape[1])[..., None]
-                place = cache.at[layer, page_BT1, heads_11K, index[axes[3]], index[axes[4]]]
-                return place.set(update_BTKh, mode="drop", wrap_negative_indices=False)
+                heads_1K = jnp.arange(update_BKh.shape[1])[None]
+                index = {None: (position_B % size)[:, None], "head_dim": slice(None)}
+                page_B1 = _page_of(position_B, pages_BM, size, cache.shape[1])[:, None]
+                place = cache.at[layer, page_B1, heads_1K, index[axes[3]], index[axes[4]]]
+                return place.set(update_BKh, mode="drop", wrap_negative_indices=False)
 
-            inputs = (axes, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
-            update_BTKh = update_BTKh.astype(cache.dtype)
-            pages_BM = table_of(self).pages_BM
-            return on_each_device(put_own, inputs, axes)(cache, update_BTKh, layer, positions_BT, pages_BM)
+            inputs = (axes, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
+            update_BKh, pages_BM = update_BKh.astype(cache.dtype), table_of(self).pages_BM
+            return on_each_device(put_own, inputs, axes)(cache, update_BKh, layer, position_B, pages_BM)
 
-        return dataclasses.replace(
-            self,
-            k_LNKhP=put(self.k_LNKhP, k_BTKh, KEY_AXES),
-            v_LNKPh=put(self.v_LNKPh, v_BTKh, VALUE_AXES),
-        )
+        k_LNKhP = put(self.k_LNKhP, k_BKh, KEY_AXES)
+        return dataclasses.replace(self, k_LNKhP=k_LNKhP, v_LNKPh=put(self.v_LNKPh, v_BKh, VALUE_AXES))
 
     def attend(
-        self, layer: Int[Array, ""], q_BTHh: Float[Array, "B T H h"], positions_BT: Int[Array, "B T"]
-    ) -> Float[Array, "B T H h"]:
-        """Computes attention of a row's next queries, each over positions 0..p of its row."""
-        heads, rows = ("batch", None, "heads", None), ("batch", None)
-        inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), rows)
+        self, layer: Int[Array, ""], q_BHh: Float[Array, "B H h"], position_B: Int[Array, " B"]
+    ) -> Float[Array, "B H h"]:
+        """Computes attention of each row's query over positions 0..p of its row."""
+        heads = ("batch", "heads", None)
+        inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), ("batch",))
         attend = on_each_device(partial(attend_pages, platform=self.platform), inputs, heads)
         reads = table_of(self).reads_WI3, table_of(self).num_reads_W
-        return attend(q_BTHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, positions_BT)
+        return attend(q_BHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, position_B)
 
     def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
         """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
@@ -177,41 +173,40 @@ class RaggedKVCache:
     def write(
         self,
         layer: Int[Array, ""],
-        positions_BT: Int[Array, "B T"],
-        k_BTKh: Float[Array, "B T K h"],
-        v_BTKh: Float[Array, "B T K h"],
+        position_B: Int[Array, " B"],
+        k_BKh: Float[Array, "B K h"],
+        v_BKh: Float[Array, "B K h"],
     ) -> Self:
-        """Returns the cache with tokens written at their positions; those beyond the table are dropped."""
+        """Returns the cache with a token of each row written at its position; those beyond the table are dropped."""
 
         # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
         # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
         def put_own(
             kv: Array,
-            update_BTAp: Float[Array, "B T A p"],
+            update_BAp: Float[Array, "B A p"],
             layer: Int[Array, ""],
-            positions_BT: Int[Array, "B T"],
+            position_B: Int[Array, " B"],
             pages_BM: Int[Array, "B M"],
         ) -> Array:
-            page_BT = _page_of(positions_BT, pages_BM, kv.shape[2], kv.shape[1])
-            place = kv.at[layer, page_BT, positions_BT % kv.shape[2]]
-            return place.set(update_BTAp, mode="drop", wrap_negative_indices=False)
+            page_B = _page_of(position_B, pages_BM, kv.shape[2], kv.shape[1])
+            place = kv.at[layer, page_B, position_B % kv.shape[2]]
+            return place.set(update_BAp, mode="drop", wrap_negative_indices=False)
 
-        inputs = (RAGGED_AXES, ("batch", None, "kv_heads", "head_dim"), (), ("batch", None), ("batch", None))
-        update_BTAp = _combined(k_BTKh, v_BTKh).astype(self.kv_LNPAp.dtype)
+        inputs = (RAGGED_AXES, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
+        update_BAp = _combined(k_BKh, v_BKh).astype(self.kv_LNPAp.dtype)
         put = on_each_device(put_own, inputs, RAGGED_AXES)
-        kv_LNPAp = put(self.kv_LNPAp, update_BTAp, layer, positions_BT, table_of(self).pages_BM)
+        kv_LNPAp = put(self.kv_LNPAp, update_BAp, layer, position_B, table_of(self).pages_BM)
         return dataclasses.replace(self, kv_LNPAp=kv_LNPAp)
 
     def attend(
-        self, layer: Int[Array, ""], q_BTHh: Float[Array, "B T H h"], positions_BT: Int[Array, "B T"]
-    ) -> Float[Array, "B T H h"]:
-        """Computes attention of a row's next queries, each over positions 0..p of its row."""
-        heads, rows = ("batch", None, "heads", None), ("batch", None)
-        inputs = (heads, RAGGED_AXES, (), rows, ("batch",), ("batch", None, None), rows)
-        table = table_of(self)
+        self, layer: Int[Array, ""], q_BHh: Float[Array, "B H h"], position_B: Int[Array, " B"]
+    ) -> Float[Array, "B H h"]:
+        """Computes attention of each row's query over positions 0..p of its row."""
+        heads, table = ("batch", "heads", None), table_of(self)
+        inputs = (heads, RAGGED_AXES, (), ("batch", None), ("batch",), ("batch", None, None), ("batch",))
         attend = on_each_device(attend_grouped, inputs, heads)
         groups = table.num_shared_B, table.members_WGR
-        return attend(q_BTHh, self.kv_LNPAp, layer, table.pages_BM, *groups, positions_BT)
+        return attend(q_BHh, self.kv_LNPAp, layer, table.pages_BM, *groups, position_B)
 
     def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
         """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
@@ -252,11 +247,11 @@ def _padded(head_dim: int) -> int:
     return -(-head_dim // LANES) * LANES
 
 
-def _combined(k_BTKh: Float[Array, "B T K h"], v_BTKh: Float[Array, "B T K h"]) -> Float[Array, "B T 2*K p"]:
+def _combined(k: Float[Array, "*rows K h"], v: Float[Array, "*rows K h"]) -> Float[Array, "*rows 2*K p"]:
     """Returns keys and values in turn, with padded head dimensions."""
-    B, T, K, h = k_BTKh.shape
-    both_BTAh = jnp.stack([k_BTKh, v_BTKh], axis=-2).reshape(B, T, 2 * K, h)
-    return jnp.pad(both_BTAh, ((0, 0), (0, 0), (0, 0), (0, _padded(h) - h)))
+    *rows, K, h = k.shape
+    both = jnp.stack([k, v], axis=-2).reshape(*rows, 2 * K, h)
+    return jnp.pad(both, (*[(0, 0)] * (len(rows) + 1), (0, _padded(h) - h)))
 
 
 def _in_pages(x: Float[Array, "B T *inner"], size: int) -> Float[Array, "B M P *inner"]:
@@ -266,13 +261,11 @@ def _in_pages(x: Float[Array, "B T *inner"], size: int) -> Float[Array, "B M P *
     return padded.reshape(B, -1, size, *inner)
 
 
-def _page_of(
-    positions_BT: Int[Array, "B T"], pages_BM: Int[Array, "B M"], size: int, num_pages: int
-) -> Int[Array, "B T"]:
-    """Returns the page of each position of a row; one that is not there where the position is beyond the table."""
-    number_BT = positions_BT // size
-    page_BT = jnp.take_along_axis(pages_BM, jnp.clip(number_BT, 0, pages_BM.shape[1] - 1), axis=1)
-    return jnp.where((positions_BT >= 0) & (number_BT < pages_BM.shape[1]), page_BT, num_pages)
+def _page_of(position_B: Int[Array, " B"], pages_BM: Int[Array, "B M"], size: int, num_pages: int) -> Int[Array, " B"]:
+    """Returns the page of each row's position; one that is not there where the position is beyond the table."""
+    number_B = position_B // size
+    page_B = jnp.take_along_axis(pages_BM, jnp.clip(number_B, 0, pages_BM.shape[1] - 1)[:, None], axis=1)[:, 0]
+    return jnp.where((position_B >= 0) & (number_B < pages_BM.shape[1]), page_B, num_pages)
 
 
 def _write_pages(

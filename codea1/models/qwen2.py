@@ -163,8 +163,8 @@ class Attention(nnx.Module):
         k_BTKh = rotate(of_input("k", "kv_heads"), "k")
         v_BTKh = of_input("v", "kv_heads")
         if cache is not None and not table_of(cache).is_prefill:
-            cache = cache.write(layer, positions_BT, k_BTKh, v_BTKh)
-            y_BTHh = cache.attend(layer, q_BTHh, positions_BT)
+            cache = cache.write(layer, positions_BT[:, 0], k_BTKh[:, 0], v_BTKh[:, 0])
+            y_BTHh = cache.attend(layer, q_BTHh[:, 0], positions_BT[:, 0])[:, None]
         else:
             y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform, packing)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
@@ -240,9 +240,8 @@ class Qwen2(nnx.Module):
 
         With a cache whose table is of a prefill: as without, and keys and values go to the pages that it has for
         positions 0..T-1 (prompts are padded on the right: the padding is overwritten before any query reaches it).
-        Else it is a decode step, of one token per row or a few that follow one another, each at its own position p: its
-        keys and values are written there, and its query sees positions 0..p. A token whose position is beyond the table
-        is not written.
+        Else it is a decode step of one token per row, each at its own position p: its key and value are written there,
+        and its query sees positions 0..p. A token whose position is beyond the table is not written.
         """
         x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
         visible = packing.for_kernel() if packing and self.config.platform == "tpu" else packing

@@ -7,6 +7,10 @@ counted from the header's end; then the tensors' bytes, row-major and little-end
 Read by itself, it lets a host fetch no more of a file than it needs.
 """
 
+# Why not the library `safetensors`: it opens local files alone, and a folder of 60 GB in a bucket must stream without a
+# local copy. `lab.model_writer` writes headers itself for the same reason: the library takes all of a file's tensors at
+# once.
+
 import json
 import math
 import struct

@@ -89,7 +89,6 @@ class PlayerFunctions:
             prompt_lengths=own.prompt_lengths,
             slots=config.rollout.slots,
             cache_gib=config.rollout.cache_gib,
-            guesses=config.rollout.guesses,
             stop_ids=ids.stop_ids,
             pad_id=ids.pad_id,
             learns=self.learns,

@@ -10,7 +10,6 @@ restart it is generated in.
 
 import math
 from dataclasses import dataclass, replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -22,32 +21,16 @@ from codea1.models.qwen2 import Params
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import Array
 
-GUESSED_CHUNKS = 4  # times as long is a chunk whose steps guess, or it would have few of them
-NGRAM = 3  # tokens at most by which the place is found whose next tokens are guessed
-
 
 @dataclass(frozen=True)
 class DecodingConfig:
     """What is static in the compiled functions besides array shapes."""
 
     model: Qwen2Config
-    chunk: int  # most steps of a chunk that guesses nothing
-    guesses: int  # tokens that a step guesses, where it does
+    chunk: int  # C, most decode steps of a chunk
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
     replicas: int = 1  # of the mesh
-
-    def columns(self, guesses: bool) -> int:
-        """Returns the most tokens that a slot draws in one chunk, whose steps guess some or none."""
-        return self.chunk * (GUESSED_CHUNKS if guesses else 1)
-
-    def fixed_steps(self, guesses: bool) -> int:
-        """Returns how many steps a chunk makes whatever is drawn; 0 where it goes on while it has room.
-
-        Several replicas make so many as have room in any case: they lie in different slices, and after each step would
-        wait for the network between these to learn what all drew.
-        """
-        return self.columns(guesses) // (1 + self.guesses * guesses) if self.replicas > 1 else 0
 
 
 @jax.tree_util.register_dataclass
@@ -90,9 +73,6 @@ def prefill(
     return cache.of_rows(None)
 
 
-Carry = tuple[Cache, Rows, jax.Array | None, Chunk]  # of a loop over decode steps
-
-
 def decode_chunk(
     config: DecodingConfig,
     graphdef: nnx.GraphDef,
@@ -100,7 +80,6 @@ def decode_chunk(
     cache: Cache,
     table: PageTable,
     rows: Rows,
-    known_BS: jax.Array | None,
     key_data: jax.Array,
     temperature: jax.Array,
     exit_when_live: jax.Array,
@@ -108,9 +87,8 @@ def decode_chunk(
 ) -> tuple[Cache, Chunk]:
     """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live, in one replica.
 
-    With `known_BS`, the tokens of the slots' prompts and responses so far, int32, a step guesses a slot's next tokens
-    (`guess_next`), runs the model on all of them at once, and draws as many as it had guessed right, and one more. A
-    token's draw depends on its position alone: so these are the tokens that one step after another would draw.
+    Several replicas make all C steps in any case: they lie in different slices, and after each step would wait for the
+    network between these to learn what all drew.
 
     Args:
       table: has pages for all positions that live slots come to in the chunk.
@@ -118,105 +96,48 @@ def decode_chunk(
     """
     model = nnx.merge(graphdef, params)
     keys_B = sample_keys(jax.random.wrap_key_data(key_data, impl="threefry2x32"), rows.question_hash, rows.sample_index)
-    B, T = len(rows.live), 1 if known_BS is None else 1 + config.guesses
-    columns_C = jnp.arange(config.columns(guesses=known_BS is not None))
-    keys_X = jnp.repeat(keys_B, T)
-    stop_ids, nth_T = jnp.array(config.stop_ids, jnp.int32), jnp.arange(T)
-    first_drawn_B, fixed_steps = rows.drawn, config.fixed_steps(guesses=known_BS is not None)
+    stop_ids, columns_C = jnp.array(config.stop_ids, jnp.int32), jnp.arange(config.chunk)
 
-    def cond(carry: Carry) -> jax.Array:
-        _, rows, _, chunk = carry
-        if fixed_steps:
-            return chunk.steps < fixed_steps
-        has_room = jnp.max(chunk.drawn - first_drawn_B) <= len(columns_C) - T
-        return has_room & (jnp.sum(rows.live) > exit_when_live)
+    def cond(carry: tuple[Cache, Rows, Chunk]) -> jax.Array:
+        _, rows, chunk = carry
+        has_room = chunk.steps < config.chunk
+        return has_room if config.replicas > 1 else has_room & (jnp.sum(rows.live) > exit_when_live)
 
-    def step(carry: Carry) -> Carry:
-        cache, rows, known_BS, chunk = carry
-        given_BT = rows.token[:, None]
-        if known_BS is not None:
-            given_BT = jnp.concatenate([given_BT, guess_next(known_BS, rows.position, config.guesses)], axis=1)
-        nth_drawn_BT = rows.drawn[:, None] + nth_T
-        may_be_drawn_BT = rows.live[:, None] & (nth_drawn_BT < rows.limit[:, None])
-        position_BT = jnp.where(may_be_drawn_BT, rows.position[:, None] + nth_T, -1)  # -1: nowhere
-        hidden_BTD, cache = model(given_BT, position_BT, cache)
-        logits_XV = model.logits(hidden_BTD.reshape(B * T, 1, -1))[:, 0]
-        drawn_X, log_probs_X = sample_tokens(logits_XV, keys_X, nth_drawn_BT.reshape(-1), temperature, top_p)
-        drawn_BT = drawn_X.reshape(B, T)
-        is_stop_BT = jnp.isin(drawn_BT, stop_ids)
-        counts_BT = may_be_drawn_BT & _accepted(given_BT, drawn_BT, is_stop_BT)
-        num_new_B = jnp.sum(counts_BT, axis=1, dtype=jnp.int32)
-        put = partial(_put, counts_BT)
-        first_B = rows.drawn - first_drawn_B
-        drawn_B = rows.drawn + num_new_B
+    def step(carry: tuple[Cache, Rows, Chunk]) -> tuple[Cache, Rows, Chunk]:
+        cache, rows, chunk = carry
+        position_B = jnp.where(rows.live, rows.position, -1)  # -1: nowhere
+        hidden_B1D, cache = model(rows.token[:, None], position_B[:, None], cache)
+        drawn_B, log_prob_B = sample_tokens(model.logits(hidden_B1D)[:, 0], keys_B, rows.drawn, temperature, top_p)
+        is_stop_B = jnp.isin(drawn_B, stop_ids)
+        count_B = rows.drawn + rows.live.astype(jnp.int32)
+        # By comparison: XLA would gather the rows of all devices for a scatter.
+        is_place_BC = (columns_C == chunk.steps) & rows.live[:, None]
         chunk = Chunk(
-            tokens=put(chunk.tokens, columns_C, first_B, drawn_X),
-            log_probs=put(chunk.log_probs, columns_C, first_B, log_probs_X),
-            drawn=drawn_B,
-            stopped=chunk.stopped | jnp.any(counts_BT & is_stop_BT, axis=1),
+            tokens=jnp.where(is_place_BC, drawn_B[:, None], chunk.tokens),
+            log_probs=jnp.where(is_place_BC, log_prob_B[:, None], chunk.log_probs),
+            drawn=count_B,
+            stopped=chunk.stopped | (rows.live & is_stop_B),
             steps=chunk.steps + 1,
         )
-        if known_BS is not None:
-            known_BS = put(known_BS, jnp.arange(known_BS.shape[1]), rows.position + 1, drawn_X)
-        token_B = jnp.where(num_new_B > 0, _at(drawn_BT, num_new_B - 1), rows.token)
-        live_B = rows.live & ~chunk.stopped & (drawn_B < rows.limit)
-        rows = replace(rows, token=token_B, position=rows.position + num_new_B, drawn=drawn_B, live=live_B)
-        return cache, rows, known_BS, chunk
+        rows = replace(
+            rows,
+            token=jnp.where(rows.live, drawn_B, rows.token),
+            position=rows.position + count_B - rows.drawn,
+            drawn=count_B,
+            live=rows.live & ~is_stop_B & (count_B < rows.limit),
+        )
+        return cache, rows, chunk
 
+    shape = len(rows.live), config.chunk
     nothing = Chunk(
-        jnp.full((B, len(columns_C)), config.pad_id, jnp.int32),
-        jnp.zeros((B, len(columns_C)), jnp.float32),
+        jnp.full(shape, config.pad_id, jnp.int32),
+        jnp.zeros(shape, jnp.float32),
         rows.drawn,
-        jnp.zeros(B, bool),
+        jnp.zeros(shape[0], bool),
         jnp.int32(0),
     )
-    cache, _, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, known_BS, nothing))
+    cache, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, nothing))
     return cache.of_rows(None), chunk
-
-
-def _accepted(given_BT: jax.Array, drawn_BT: jax.Array, is_stop_BT: jax.Array) -> jax.Array:
-    """Returns which tokens count: the first, and further ones as long as each was guessed as it was drawn."""
-    follows_BT = (given_BT[:, 1:] == drawn_BT[:, :-1]) & ~is_stop_BT[:, :-1]
-    follows_BT = jnp.concatenate([jnp.ones_like(is_stop_BT[:, :1]), follows_BT], axis=1)
-    return jnp.cumsum(~follows_BT, axis=1) == 0
-
-
-def _put(
-    counts_BT: jax.Array, array_BC: jax.Array, columns_C: jax.Array, first_B: jax.Array, values_X: jax.Array
-) -> jax.Array:
-    """Writes those of the values [B * T] that count into their rows, from column `first_B` on.
-
-    By comparison: XLA would gather the rows of all devices for a scatter.
-    """
-    for nth, values_B in enumerate(values_X.reshape(counts_BT.shape).T):
-        is_place_BC = (columns_C == first_B[:, None] + nth) & counts_BT[:, nth, None]
-        array_BC = jnp.where(is_place_BC, values_B[:, None], array_BC)
-    return array_BC
-
-
-def guess_next(known_BS: jax.Array, position_B: jax.Array, count: int) -> jax.Array:
-    """Guesses the next tokens int32 [B, count] of sequences whose last known token is at `position_B`.
-
-    They are what followed the last NGRAM tokens where those came last before (prompt lookup decoding, Saxena, 2023), or
-    where those never came, the last ones of them that did; again from there on where that ends with what is known;
-    anything where none ever came.
-    """
-    size = known_BS.shape[1]
-    positions_S = jnp.arange(size)
-    matches_BS, length_BS = positions_S < position_B[:, None], jnp.zeros_like(known_BS)
-    for back in range(NGRAM):
-        matches_BS &= jnp.roll(known_BS, back, axis=1) == _at(known_BS, position_B - back)[:, None]
-        matches_BS &= (positions_S >= back) & (position_B >= back)[:, None]
-        length_BS += matches_BS
-    # The longest one first, of those the last.
-    found_B = jnp.max(jnp.where(length_BS > 0, length_BS * size + positions_S, 0), axis=1) % size
-    period_B = jnp.maximum(position_B - found_B, 1)
-    return jnp.stack([_at(known_BS, found_B + 1 + nth % period_B) for nth in range(count)], axis=1)
-
-
-def _at(x_BS: jax.Array, place_B: jax.Array) -> jax.Array:
-    """Returns x_BS[b, place_B[b]], by comparison; 0 beyond the ends."""
-    return jnp.sum(jnp.where(jnp.arange(x_BS.shape[1]) == place_B[:, None], x_BS, 0), axis=1)
 
 
 def stream_key(seed: int, stream: str, step: int) -> jax.Array:

@@ -69,11 +69,10 @@ class Engine:
     """Draws samples from a Qwen2 policy on one mesh.
 
     At most `slots` samples decode at once, in pages that take `cache_gib` of each chip's memory, or what `slots` of the
-    longest samples need if it is 0. With `guesses`, the steps of fewer slots guess so many tokens and draw several at
-    once, the same ones. Prompts are laid out in the shortest of `prompt_lengths` and
-    `max_prompt_length` that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its
-    first use, or before by `compile_all`. Parameters are cast to the dtype of the model's activations for generation.
-    Those that never change, which are all unless the policy `learns`, are used where they lie if they need no change.
+    longest samples need if it is 0. Prompts are laid out in the shortest of `prompt_lengths` and `max_prompt_length`
+    that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its first use, or before
+    by `compile_all`. Parameters are cast to the dtype of the model's activations for generation. Those that never
+    change, which are all unless the policy `learns`, are used where they lie if they need no change.
     """
 
     def __init__(
@@ -89,7 +88,6 @@ class Engine:
         pad_id: int,
         prompt_lengths: Sequence[int] = (),
         cache_gib: float = 0.0,
-        guesses: int = 0,
         learns: bool = True,
         chunk: int = 16,
     ) -> None:
@@ -105,8 +103,7 @@ class Engine:
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
-        self.guesses = guesses
-        self.decoding = DecodingConfig(config, self.chunk, guesses, tuple(stop_ids), pad_id, mesh.shape["replica"])
+        self.decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id, mesh.shape["replica"])
         self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
         self._statistics = Statistics()
@@ -197,8 +194,7 @@ class Engine:
             while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
                 slots.keep(smaller)
                 size = smaller
-            guesses = self.guesses > 0 and size < self.sizes.slots[-1]
-            self._statistics.preempted += slots.grow(queue, self.decoding.columns(guesses))
+            self._statistics.preempted += slots.grow(queue, self.chunk)
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             decode = self._functions.decode if call.top_p is None else self._functions.decode_restricted
             cache, chunk = decode[size](
@@ -206,7 +202,6 @@ class Engine:
                 cache,
                 slots.table(),
                 slots.rows,
-                slots.known() if guesses else None,
                 call.key_data,
                 call.temperature,
                 np.int32(self._exit_when_live(slots, size, any_waits)),

@@ -62,17 +62,17 @@ def generation_functions(
 ) -> GenerationFunctions:
     """Returns what an engine of such sizes calls, for weights that learn or not."""
     publish, params, weights = _publishing(config.model, mesh, learns)
-    jitted, layouts = _jitted(config, graphdef, mesh, _transposes(config.model, mesh))
+    transposes = _transposes(config.model, mesh)
+    jitted, decode_chunk = _jitted(config.model, graphdef, mesh), _jitted_decode(config, graphdef, mesh, transposes)
     pages = sizes.pages * sizes.shards
-    cache = laid_out(
-        jax.eval_shape(partial(form_of(config.model.platform).zeros, config.model, pages)), layouts["empty"]
-    )
+    zeros = partial(form_of(config.model.platform).zeros, config.model, pages)
+    cache = laid_out(jax.eval_shape(zeros), _cache_layout(config.model, mesh))
 
     def function(kind: str, name: str, *arguments: Any, static: tuple[int, ...] = ()) -> Function:
         return Function(kind, name, jitted[kind], arguments, static)
 
     decoded, transpose = weights, None
-    if "transpose" in jitted:
+    if transposes:
         transpose = function("transpose", "transpose", weights, _array(np.int32))
         layer = jax.eval_shape(jitted["transpose"], weights, 0)
         decoded = decoding_weights(weights, [layer] * config.model.num_layers)
@@ -85,13 +85,10 @@ def generation_functions(
     decode, restricted = {}, {}
     for slots in sizes.slots:
         scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
-        guesses = config.guesses if slots < sizes.slots[-1] else 0
-        known = _array(np.int32, slots, sizes.longest * sizes.page) if guesses else None
-        arguments = (decoded, cache, _table(sizes, slots), _rows(slots), known, *scalars)
-        name = f"decode {slots} slots" + (f", {guesses} guessed" if guesses else "")
-        decode[slots] = function("decode", name, *arguments, None)
-        limit = _array(np.float32)
-        restricted[slots] = Function("decode restricted", f"{name}, restricted", jitted["decode"], (*arguments, limit))
+        arguments = decoded, cache, _table(sizes, slots), _rows(slots), *scalars
+        name, limit = f"decode {slots} slots", _array(np.float32)
+        decode[slots] = Function("decode", name, decode_chunk, (*arguments, None))
+        restricted[slots] = Function("decode restricted", f"{name}, restricted", decode_chunk, (*arguments, limit))
     return GenerationFunctions(
         Function("publish", "publish", publish, (params,)),
         transpose,
@@ -181,34 +178,31 @@ def _transposed(model: Qwen2Config, weights: Params, layer: jax.Array) -> Params
 
 
 @functools.cache
-def _jitted(
-    config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, transposes: bool
-) -> tuple[dict[str, Callable], dict[str, Any]]:
-    """Returns the jitted functions, shared by all engines that would compile the same, and the layouts of results."""
-    form = form_of(config.model.platform)
+def _cache_layout(model: Qwen2Config, mesh: Mesh) -> Any:
+    """Returns the shardings of a cache. They are pinned, or a chunk would hand it back cut in another way."""
+    form = form_of(model.platform)
     axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
-    # Pinned, or a chunk would hand back a cache cut in another way than it came.
-    shape = jax.eval_shape(partial(form.zeros, config.model, 1))
-    layout = [NamedSharding(mesh, partition_spec(each, ACTIVATION_RULES)) for each in axes]
-    cache = jax.tree.unflatten(jax.tree.structure(shape), layout)
-    everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
-    layouts = {
-        "empty": cache,
-        "prefill": cache,
-        "copy_pages": cache,
-        "decode": (cache, everywhere),
+    structure = jax.tree.structure(jax.eval_shape(partial(form.zeros, model, 1)))
+    return jax.tree.unflatten(structure, [NamedSharding(mesh, partition_spec(each, ACTIVATION_RULES)) for each in axes])
+
+
+@functools.cache
+def _jitted(model: Qwen2Config, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
+    """Returns the jitted functions before decoding, shared by all engines of a model on a mesh."""
+    form, layout = form_of(model.platform), _cache_layout(model, mesh)
+    return {
+        "empty": jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),
+        "prefill": jax.jit(partial(decoding.prefill, graphdef), donate_argnums=1, out_shardings=layout),
+        "copy_pages": jax.jit(form.copy_pages, donate_argnums=0, out_shardings=layout),
+        "transpose": jax.jit(partial(_transposed, model)),
     }
 
-    def jit(name: str, function: Callable, **options: Any) -> Callable:
-        return jax.jit(function, out_shardings=layouts[name], **options)
 
-    decoder, others = graphdef, {}
-    if transposes:
-        decoder, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
-        others["transpose"] = jax.jit(partial(_transposed, config.model))
-    return others | {
-        "empty": jit("empty", partial(form.zeros, config.model), static_argnums=0),
-        "prefill": jit("prefill", partial(decoding.prefill, graphdef), donate_argnums=1),
-        "copy_pages": jit("copy_pages", form.copy_pages, donate_argnums=0),
-        "decode": jit("decode", partial(decoding.decode_chunk, config, decoder), donate_argnums=1),
-    }, layouts
+@functools.cache
+def _jitted_decode(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, transposes: bool) -> Callable:
+    """Returns the jitted `decode_chunk`, shared by all engines that would compile the same."""
+    if transposes:  # the kernels have the adapters added
+        graphdef, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
+    everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
+    layouts = _cache_layout(config.model, mesh), everywhere
+    return jax.jit(partial(decoding.decode_chunk, config, graphdef), donate_argnums=1, out_shardings=layouts)

@@ -29,7 +29,6 @@ class Slots:
         # By place in the response: memory is only taken for places that a sample has come to.
         self._tokens_RB = np.zeros((max_response_length, size), np.int32)
         self._log_probs_RB = np.zeros((max_response_length, size), np.float32)
-        self._known_BS: np.ndarray | None = None  # kept up once `known` is asked for
         self.rows = Rows(
             token=np.zeros(size, np.int32),
             position=np.zeros(size, np.int32),
@@ -140,25 +139,6 @@ class Slots:
         members_WGR[shard_G[group_I], number_G[group_I], nth_I] = slot_I % size
         return num_shared_B, members_WGR
 
-    def known(self) -> np.ndarray:
-        """Returns the tokens of the live samples' prompts and responses so far, int32 [B, longest sequence].
-
-        Behind them lies what earlier samples left.
-        """
-        if self._known_BS is None:
-            # One column more: what the longest response ends with is at no position of the cache.
-            self._known_BS = np.zeros((len(self.rows.live), self._sizes.longest * self._sizes.page + 1), np.int32)
-            for slot in np.flatnonzero(self.rows.live).tolist():
-                self._know(self._known_BS[slot], slot)
-        return self._known_BS[:, :-1]
-
-    def _know(self, known_S: np.ndarray, slot: int) -> None:
-        """Writes the tokens of a slot's prompt and response so far."""
-        group, drawn = self._groups[slot], self.rows.drawn[slot]
-        assert group is not None
-        known_S[: len(group.tokens)] = group.tokens
-        known_S[len(group.tokens) : len(group.tokens) + drawn] = self._tokens_RB[:drawn, slot]
-
     def take(self, chunk: Chunk) -> list[Sample]:
         """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
         rows = self.rows
@@ -167,8 +147,6 @@ class Slots:
         place = rows.drawn[slot] + column, slot
         self._tokens_RB[place] = chunk.tokens[slot, column]
         self._log_probs_RB[place] = chunk.log_probs[slot, column]
-        if self._known_BS is not None:
-            self._known_BS[slot, rows.position[slot] + 1 + column] = chunk.tokens[slot, column]
         drew = np.flatnonzero(num_new_B)
         rows.token[drew] = chunk.tokens[drew, num_new_B[drew] - 1]
         rows.position[:] += num_new_B
@@ -208,7 +186,6 @@ class Slots:
             new_RB = np.zeros((len(old_RB), size), old_RB.dtype)
             new_RB[:longest] = old_RB[:longest, order]
             setattr(self, name, new_RB)
-        self._known_BS = None
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
 
     def _live_WS(self) -> np.ndarray:
@@ -231,8 +208,6 @@ class Slots:
         rows.question_hash[slot] = stable_hash(request.question_id)
         rows.sample_index[slot] = sample.index
         rows.live[slot] = True
-        if self._known_BS is not None:
-            self._know(self._known_BS[slot], slot)
 
     def _has_pages(self, index: int, group: Group, queue: Queue, chunk: int) -> bool:
         """Returns whether a shard can start a sample of a group; where none runs, it gives up others for that."""

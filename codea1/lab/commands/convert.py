@@ -7,12 +7,11 @@
     --licence=MIT --split=80/10/10 --output=data/mine
 
 Forms are json, for rows with fields of any name, and sets by their names, which docs/data.md lists with what a row must
-have. Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://; of quixbugs a clone's folder. Of
-hardtests and rstar_coder, sets in two tables, name the files of both. A row is kept where its solution, run twice in
-the sandbox, passes at least one of its tests; what is left out is counted by its reason, and listed in
-OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again. With --split OUTPUT is a
-folder of train.parquet, validation.parquet and test.parquet; by a hash of what is asked the same question is always in
-the same one.
+have. Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://; of quixbugs a clone's folder. A
+row is kept where its solution, run twice in the sandbox, passes at least one of its tests; what is left out is counted
+by its reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
+With --split OUTPUT is a folder of train.parquet, validation.parquet and test.parquet; by a hash of what is asked the
+same question is always in the same one.
 """
 
 from dataclasses import replace
@@ -22,7 +21,7 @@ from absl import flags
 from codea1.lab.commands import require_absent
 from codea1.lab.data.conversion import Format, make_training_set, shares_of
 from codea1.lab.data.formats import FORMATS, HARD, kodcode
-from codea1.lab.data.sets import WITHOUT_TESTS, format_of_json
+from codea1.lab.data.sets import format_of_json
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
@@ -39,8 +38,6 @@ ENTRY_POINT = flags.DEFINE_string("entry_point", "", "of json: field that names 
 
 
 def main(form: str, *files: str) -> None:
-    if form in WITHOUT_TESTS:
-        raise BadInput(WITHOUT_TESTS[form])
     formats: dict[str, Format] = {"kodcode": kodcode(MAX_PASS_RATE.value), **FORMATS}
     if form == "json":
         if not PROBLEM.value or not TESTS.value:

@@ -65,8 +65,6 @@ class Format:
     # What rows of one task in other words have in common, which are never in two parts of a split.
     group: Callable[[Question], str] = lambda question: question.description
     settings: str = ""  # what else decides which questions are read
-    # Of a set in two tables: the format of rows that have the columns of both, and those of the files that it reads.
-    join: Callable[["Format", Sequence[str]], tuple["Format", Sequence[str]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -226,8 +224,7 @@ def make_training_set(
     path = location(output, "output")
     folder, listed = path.with_suffix(".parts"), path.with_suffix(".left_out.jsonl")
     outputs = _outputs(path, folder, shares)
-    format, tables = format.join(format, files) if format.join else (format, files)
-    for file in tables:  # one that cannot be read is reported before the first is worked on
+    for file in files:  # one that cannot be read is reported before the first is worked on
         _require_a_row(format, file)
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
     parts = Parts(folder, head_of(format.source, format.settings, files, exclude))
@@ -236,7 +233,7 @@ def make_training_set(
         if settled := len(parts.done) - len(lost := parts.lost):
             progress.console.print(f"Going on behind {settled:,} rows, which {folder} holds.")
         task = progress.add_task("rows", total=None, completed=settled)
-        rows = chain.from_iterable(map(format.rows, tables))
+        rows = chain.from_iterable(map(format.rows, files))
         result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
     if new := sorted(parts.lost - lost):
         first = result.outcomes[new[0]]
@@ -340,7 +337,6 @@ def _row(question: Question, format: Format) -> dict[str, Any]:
         "test": question.check_script,
         "mutants": list(question.mutants),
         "preamble": question.preamble,
-        "checker": question.checker,
         "data_source": question.data_source,
         "license": format.licence,
         "source": format.source,

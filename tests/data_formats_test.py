@@ -360,6 +360,8 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
         (["mbpp", "a.jsonl", "--max_pass_rate=0.7"], "--max_pass_rate: only with kodcode."),
         (["mbpp", "a.jsonl", "--output=a", "--split=80/30/10"], "--split is '80/30/10'; it must be three percentages"),
         (["mbpp", "a.jsonl", "--output=a.parquet", "--split=80/10/10"], "a.parquet is no folder, for a split"),
+        (["json", "a.parquet", "--mutants=4", "--split=80/10/10"], "--split: only with rows that are converted."),
+        (["json", "a.parquet", "b.parquet", "--mutants=4", "--output=c.parquet"], "give one FILE of questions, and --"),
         (["mbpp"], "FILE is missing."),
         (["mbpp", "a.jsonl"], "--output is missing"),
         (["mbpp", "a.jsonl", "--output=a.jsonl"], "does not end in .parquet"),

@@ -78,9 +78,7 @@ def _graded(judge: Judge, program: str, tests: Sequence[CallTest]) -> Awaiting[G
     """Grades a program. Raises LostError."""
     grading = yield judge.grade(program, tests)
     lost = [
-        detail
-        for verdict, detail in zip(grading.verdicts, grading.details, strict=True)
-        if verdict is Verdict.INFRA
+        detail for verdict, detail in zip(grading.verdicts, grading.details, strict=True) if verdict is Verdict.INFRA
     ]
     if grading.program_valid is None or lost:
         raise LostError(next(filter(None, lost), LOST))

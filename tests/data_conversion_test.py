@@ -59,7 +59,7 @@ def test_a_solution_that_never_ends_takes_the_time_of_one_test(convert, pool):
     pairs = tuple((f"{n} 1", str(n + 1)) for n in range(20))
     started = time.monotonic()
     before = pool.counters()["timeouts"]
-    (left_out,) = convert("stdin", stdin(ENDLESS, pairs=pairs)).left_out
+    (left_out,) = convert("apps", stdin(ENDLESS, pairs=pairs)).left_out
     assert pool.counters()["timeouts"] - before == 1
     assert time.monotonic() - started < 30
     assert left_out.reason == "its solution runs out of time"
@@ -70,7 +70,7 @@ def test_a_solution_that_is_too_slow_for_some_tests_keeps_the_smaller_ones(conve
     slow = "n = int(input())\nwhile n > 100: pass\nprint(n)\n"
     pairs = tuple((str(n), str(n)) for n in (3, 1000, 2, *range(2000, 2030), 1))
     before = pool.counters()["timeouts"]
-    result = convert("stdin", stdin(slow, pairs=pairs))
+    result = convert("apps", stdin(slow, pairs=pairs))
     assert pool.counters()["timeouts"] - before <= 4
     assert result.kept[0].golden_tests == tuple(f"assert stdout('{n}\\n') == '{n}'" for n in (3, 2, 1))
     assert result.kept[0].check_script is None
@@ -79,12 +79,12 @@ def test_a_solution_that_is_too_slow_for_some_tests_keeps_the_smaller_ones(conve
 
 def test_another_solution_is_the_ground_truth_where_the_first_fails_a_test(convert):
     nearly = SUM.replace("print(", "print(3 or ")
-    result = convert("stdin", stdin(nearly, "print(1 / 0)", SUM, "print(4)"))
+    result = convert("apps", stdin(nearly, "print(1 / 0)", SUM, "print(4)"))
     assert result.kept[0].ground_truth == SUM
     assert len(result.kept[0].golden_tests) == 3
-    result = convert("stdin", stdin("print(0)", nearly, "print(1 / 0)"))  # the best, where none passes all
+    result = convert("apps", stdin("print(0)", nearly, "print(1 / 0)"))  # the best, where none passes all
     assert (result.kept[0].ground_truth, len(result.kept[0].golden_tests)) == (nearly, 1)
-    (left_out,) = convert("stdin", stdin("print(1 / 0)", *(f"print({n} + 40)" for n in range(8)))).left_out
+    (left_out,) = convert("apps", stdin("print(1 / 0)", *(f"print({n} + 40)" for n in range(8)))).left_out
     assert left_out.reason == "its solution passes none of its tests, twice"
     assert left_out.detail == "ZeroDivisionError: division by zero; 5 of its solutions were tried"
 
@@ -93,7 +93,7 @@ def test_an_input_of_23_kb_is_a_golden_test_and_a_larger_one_is_counted(tmp_path
     numbers = " ".join(str(n % 1000) for n in range(6000))
     pairs = (("1 2", "3"), (numbers, str(sum(n % 1000 for n in range(6000)))), (f"{numbers} " * 3, "0"))
     file = lines(tmp_path / "a.jsonl", stdin(SUM, pairs=pairs))
-    make_training_set(FORMATS["stdin"], [file], str(tmp_path / "out.parquet"))
+    make_training_set(FORMATS["apps"], [file], str(tmp_path / "out.parquet"))
     (question,) = load_questions(str(tmp_path / "out.parquet"))
     assert [len(test) > 20_000 for test in question.golden_tests] == [False, True]
     told = " ".join(capsys.readouterr().out.split())
@@ -250,15 +250,6 @@ def test_what_the_sandbox_lost_says_nothing_of_a_row(tmp_path, pool, method, tex
     parts, grader = Parts(epath.Path(tmp_path / "parts"), {}), Loses(pool, method, text)
     (outcome,) = converted(format, [("row 0", {})], NearDuplicates([]), grader, lambda: None, parts).outcomes
     assert (outcome.question, outcome.reason) == (None, "the sandbox failed on its programs")
-
-
-def test_a_checker_that_fails_by_itself_is_no_loss(tmp_path, pool):
-    tests, program = ("assert stdout('1\\n') == '2'", "assert stdout('2\\n') == 'three'"), "print(int(input()) + 1)"
-    question = Question("q", None, "p", "", program, "stdout", golden_tests=tests, checker="accepts = None.x")
-    format = Format(lambda file: (), lambda row, where: question, "", "")
-    parts = Parts(epath.Path(tmp_path / "parts"), {})
-    result = converted(format, [("row 0", {})], NearDuplicates([]), Grader(pool), lambda: None, parts)
-    assert [kept.golden_tests for kept in result.kept] == [tests[:1]]
 
 
 def test_rows_that_were_lost_are_tried_again_by_the_same_command(tmp_path, monkeypatch):

@@ -155,17 +155,17 @@ def test_a_row_of_leetcode_whose_statement_takes_more_answers_than_its_tests_is_
 
 
 def test_a_row_of_pairs_of_texts():
-    solved = read("stdin", STDIN)
+    solved = read("apps", STDIN)
     question = solved.question
-    assert (question.id, question.entry_point, question.form) == ("stdin/5", "stdout", "program")
+    assert (question.id, question.entry_point, question.form) == ("apps/5", "stdout", "program")
     assert question.golden_tests == ("assert stdout('1 2\\n') == '3'", "assert stdout('3 4\\n') == '7'")
     assert question.ground_truth.startswith("a, b")
     unpacked = {name: json.loads(STDIN[name]) for name in ("solutions", "input_output")}
-    assert read("stdin", STDIN, **unpacked) == solved
+    assert read("apps", STDIN, **unpacked) == solved
 
 
 def test_the_first_solutions_that_parse_are_those_that_are_tried():
-    solved = read("stdin", STDIN, solutions=["print 1", *(f"print({n})" for n in range(9))])
+    solved = read("apps", STDIN, solutions=["print 1", *(f"print({n})" for n in range(9))])
     assert [solved.question.ground_truth, *solved.others] == [f"print({n})" for n in range(5)]
 
 
@@ -173,7 +173,7 @@ def test_the_first_solutions_that_parse_are_those_that_are_tried():
 @pytest.mark.parametrize("key", ["inputs", "outputs"])
 def test_inputs_and_outputs_of_at_most_64_kib_are_tests(key, size, stays):
     pairs = {"inputs": ["1\n", "2\n"], "outputs": ["1", "2"]} | {key: ["1\n", "7" * size]}
-    solved = read("stdin", STDIN, input_output=pairs)
+    solved = read("apps", STDIN, input_output=pairs)
     assert (len(golden_tests(solved.question)), solved.unread) == (stays, 2 - stays)
     assert solved.question.check_script.count("assert candidate(") == stays
 
@@ -191,7 +191,7 @@ def test_inputs_and_outputs_of_at_most_64_kib_are_tests(key, size, stays):
     ],
 )
 def test_decimals_are_compared_as_numbers_unless_a_row_says_how(output, named, entry_point):
-    question = read("stdin", STDIN, input_output={"inputs": ["1", "2"], "outputs": ["1", output]}, **named).question
+    question = read("apps", STDIN, input_output={"inputs": ["1", "2"], "outputs": ["1", output]}, **named).question
     assert question.entry_point == entry_point
     assert question.golden_tests == (
         f"assert {entry_point}('1\\n') == '1'",
@@ -217,18 +217,18 @@ def test_decimals_are_compared_as_numbers_unless_a_row_says_how(output, named, e
         ("mbpp", MBPP, {"test_list": ["assert ("], "challenge_test_list": []}, UNPARSED_TESTS),
         ("humanevalpack", PACK, {"test": "def check("}, UNPARSED_TESTS),
         ("leetcode", LEETCODE, {"test": "def check("}, UNPARSED_TESTS),
-        ("stdin", STDIN, {"solutions": ""}, NO_SOLUTION),
-        ("stdin", STDIN, {"solutions": ["print 1"]}, UNPARSED),
-        ("stdin", STDIN, {"function_name": ["stdout"]}, NO_NAME),
-        ("stdin", STDIN, {"input_output": ""}, NO_TESTS),
-        ("stdin", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, UNPAIRED),
-        ("stdin", STDIN, {"input_output": {"inputs": ["7" * 70_000], "outputs": ["7"]}}, TOO_LARGE),
+        ("apps", STDIN, {"solutions": ""}, NO_SOLUTION),
+        ("apps", STDIN, {"solutions": ["print 1"]}, UNPARSED),
+        ("apps", STDIN, {"function_name": ["stdout"]}, NO_NAME),
+        ("apps", STDIN, {"input_output": ""}, NO_TESTS),
+        ("apps", STDIN, {"input_output": {"inputs": ["a"], "outputs": []}}, UNPAIRED),
+        ("apps", STDIN, {"input_output": {"inputs": ["7" * 70_000], "outputs": ["7"]}}, TOO_LARGE),
         *(
-            ("stdin", STDIN, {"input_output": {"inputs": ["1"], "outputs": ["1"], key: value}}, f"its {key} {NO_LIST}")
+            ("apps", STDIN, {"input_output": {"inputs": ["1"], "outputs": ["1"], key: value}}, f"its {key} {NO_LIST}")
             for key in ("inputs", "outputs")
             for value in (3, "1", [3], [["1", 3]], [None])
         ),
-        ("stdin", STDIN, {"input_output": {"inputs": ["1"]}}, f"its outputs {NO_LIST}"),
+        ("apps", STDIN, {"input_output": {"inputs": ["1"]}}, f"its outputs {NO_LIST}"),
     ],
 )
 def test_a_row_that_cannot_be_used_is_left_out_for_a_reason(form, row, changes, reason):
@@ -242,10 +242,10 @@ def test_a_row_that_cannot_be_used_is_left_out_for_a_reason(form, row, changes, 
         ("mbpp", LEETCODE, {}, "task_id is str"),  # another benchmark's file
         ("humanevalpack", MBPP, {}, "task_id is int"),
         ("leetcode", PACK, {}, "the field 'completion' is missing"),
-        ("stdin", MBPP, {}, "the field 'description' is missing"),
-        ("stdin", STDIN, {"solutions": "[1]"}, "solutions is not a list of texts"),
-        ("stdin", STDIN, {"input_output": "{"}, "input_output is not JSON"),
-        ("stdin", STDIN, {"input_output": DEEP}, "input_output is JSON nested too deeply"),
+        ("apps", MBPP, {}, "the field 'description' is missing"),
+        ("apps", STDIN, {"solutions": "[1]"}, "solutions is not a list of texts"),
+        ("apps", STDIN, {"input_output": "{"}, "input_output is not JSON"),
+        ("apps", STDIN, {"input_output": DEEP}, "input_output is JSON nested too deeply"),
     ],
 )
 def test_a_row_of_another_format_is_refused(form, row, changes, told):
@@ -272,7 +272,7 @@ def test_a_program_of_quixbugs_with_a_case_that_is_no_pair_is_left_out(tmp_path,
 
 
 def test_all_formats_come_out_and_are_loaded_again(tmp_path):
-    sources = {"mbpp": MBPP, "humanevalpack": PACK, "leetcode": LEETCODE, "stdin": STDIN}
+    sources = {"mbpp": MBPP, "humanevalpack": PACK, "leetcode": LEETCODE, "apps": STDIN}
     files = {form: tmp_path / f"{form}.jsonl" for form in sources}
     for form, file in files.items():
         file.write_text(json.dumps(sources[form]))
@@ -289,11 +289,11 @@ def test_all_formats_come_out_and_are_loaded_again(tmp_path):
     assert (found["leetcode"].entry_point, found["leetcode"].preamble) == ("Solution().mirror", NODES)
     assert len(found["leetcode"].golden_tests) == 2
     assert "candidate(root=[1, 2, None, 3]" in found["leetcode"].check_script
-    assert found["stdin"].check_script.count("assert candidate(") == 2
+    assert found["apps"].check_script.count("assert candidate(") == 2
     # JSON has no tuples, and the program answers one.
     assert found["quixbugs"].golden_tests == ("assert halves(3) == (1, 2)", "assert halves(4) == (2, 2)")
-    assert "Complete" not in found["stdin"].prompt[-1]["content"]
-    assert "complete Python program" in found["stdin"].prompt[-1]["content"]
+    assert "Complete" not in found["apps"].prompt[-1]["content"]
+    assert "complete Python program" in found["apps"].prompt[-1]["content"]
 
 
 @pytest.mark.parametrize("name", ["text", "test_setup_code"])
@@ -315,7 +315,7 @@ def test_a_solution_passes_what_the_entry_point_takes_for_its_answer(tmp_path, e
     row = STDIN | {"solutions": [solution], "input_output": pairs, "function_name": entry_point}
     file = tmp_path / "pairs.jsonl"
     file.write_text(json.dumps(row))
-    make_training_set(FORMATS["stdin"], [str(file)], str(tmp_path / "out.parquet"))
+    make_training_set(FORMATS["apps"], [str(file)], str(tmp_path / "out.parquet"))
     (question,) = load_questions(str(tmp_path / "out.parquet"))
     assert question.entry_point == entry_point
     assert question.golden_tests == (f"assert {entry_point}('3\\n') == {output!r}",)  # the other one is wrong
@@ -355,12 +355,13 @@ def test_a_folder_that_is_no_clone_is_refused(tmp_path, make, told):
     ("arguments", "told"),
     [
         (["ape", "a.jsonl"], "'ape' is no form of files; known are json, kodcode, mbpp, "),
-        (["opencodereasoning", "a.parquet"], "nvidia/OpenCodeReasoning has no tests, and in split_1 no tasks: "),
         (["json", "a.jsonl", "--tests=t"], "json needs --problem and --tests"),
         (["apps", "a.jsonl", "--tests=t"], "name fields of json; other forms have theirs"),
         (["mbpp", "a.jsonl", "--max_pass_rate=0.7"], "--max_pass_rate: only with kodcode."),
         (["mbpp", "a.jsonl", "--output=a", "--split=80/30/10"], "--split is '80/30/10'; it must be three percentages"),
         (["mbpp", "a.jsonl", "--output=a.parquet", "--split=80/10/10"], "a.parquet is no folder, for a split"),
+        (["json", "a.parquet", "--mutants=4", "--split=80/10/10"], "--split: only with rows that are converted."),
+        (["json", "a.parquet", "b.parquet", "--mutants=4", "--output=c.parquet"], "give one FILE of questions, and --"),
         (["mbpp"], "FILE is missing."),
         (["mbpp", "a.jsonl"], "--output is missing"),
         (["mbpp", "a.jsonl", "--output=a.jsonl"], "does not end in .parquet"),

@@ -1,9 +1,6 @@
 """Rows of published sets, in the form of their files, become questions with what of them holds."""
 
-import base64
 import json
-import pickle
-import zlib
 from collections.abc import Callable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -16,13 +13,12 @@ from hypothesis import strategies as st
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import file_rows
-from codea1.game.asserts import golden_tests, parse_assert
+from codea1.game.asserts import parse_assert
 from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.question import Question
-from codea1.lab.data.columns import OTHER_LANGUAGE, UNPAIRED
+from codea1.lab.data.columns import UNPAIRED
 from codea1.lab.data.conversion import (
-    NO_ROW,
     PARTS,
     Converted,
     Format,
@@ -43,7 +39,7 @@ from codea1.lab.data.drafts import (
 )
 from codea1.lab.data.formats import FORMATS
 from codea1.lab.data.near_duplicates import NearDuplicates
-from codea1.lab.data.sets import NO_CHECKER, NO_SOLUTION, format_of_json
+from codea1.lab.data.sets import NO_SOLUTION, format_of_json
 from codea1.lab.data.solutions import Solved, script_of_tests
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
@@ -96,57 +92,11 @@ ROWS: dict[str, dict[str, Any]] = {
         "solutions": {"language": [2, 1, 3], "solution": ["int main() {}", "print 3", ADD]},
         "incorrect_solutions": {"language": [3, 2, 3], "solution": [TAKE, "int main() {}", ADD + "\n"]},
     },
-    "code_contests_plus": {
-        "id": "1_A",
-        "title": "Sum",
-        "description": "Print the sum.",
-        "test_cases": [{"input": "1 2\n", "output": "3\n"}],
-        "correct_submissions": [{"language": "cpp", "code": "int main() {}"}, {"language": "py3", "code": ADD}],
-        "incorrect_submissions": [{"language": "py3", "code": TAKE}],
-    },
     "deepcoder": {
         "problem": "Print the sum.",
         "starter_code": None,
         "solutions": [FENCED],
         "tests": json.dumps(CASES),
-    },
-    "verifiable_coding": {
-        "source": "apps",
-        "task_type": "verifiable_code",
-        "in_source_id": "3",
-        "prompt": "Print the sum.",
-        "gold_standard_solution": FENCED,
-        "verification_info": repr({"language": "python", "test_cases": CASES}),  # Python's notation, as in the files
-        "metadata": "{}",
-        "problem_id": "vcp_1",
-    },
-    "synthetic1": {
-        "problem_id": "vcp_1",
-        "prompt": "Print the sum.",
-        "gold_standard_solution": FENCED,
-        "verification_info": json.dumps({"language": "python", "test_cases": CASES}),
-        "llm_response": "no",
-        "score": 0.0,
-    },
-    "rstar_coder": {
-        "question_id": "synthetic_1",
-        "question": "Print the sum.",
-        "inputs": json.dumps(["1 2\n"]),
-        "outputs": json.dumps(["3\n"]),
-    },
-    "eurus2": {
-        "data_source": "taco",
-        "prompt": [{"role": "system", "content": "Think."}, {"role": "user", "content": "Print the sum."}],
-        "ability": "code",
-        "reward_model": {"style": "rule", "ground_truth": json.dumps({"inputs": ["1 2\n"], "outputs": ["3\n"]})},
-        "extra_info": {"index": 0, "split": "train"},
-    },
-    "skywork_or1": {
-        "data_source": "train-code-taco-easy",
-        "prompt": [{"role": "user", "content": "Write it.\nclass Solution:\n    def add(self, a, b):\n        pass\n"}],
-        "ability": "code",
-        "reward_model": {"ground_truth": json.dumps({"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]})},
-        "extra_info": {"index": 0},
     },
 }  # fmt: skip
 
@@ -179,12 +129,12 @@ def pairs(form: str, **changes) -> str:
 @pytest.mark.parametrize("form", ROWS)
 def test_a_row_of_each_set_becomes_a_question(convert, form):
     (kept,) = convert(form, ROWS[form]).kept
-    called = {"apps": "Solution().add", "taco": "add", "acecode": "add", "skywork_or1": "Solution().add"}
+    called = {"apps": "Solution().add", "taco": "add", "acecode": "add"}
     assert kept.entry_point == called.get(form, "stdout")
     assert kept.golden_tests
     assert "assert candidate(" in kept.check_script
     assert kept.id.startswith(f"{form}/")
-    assert bool(kept.ground_truth) is (form not in ("rstar_coder", "eurus2", "skywork_or1"))
+    assert kept.ground_truth
 
 
 def test_answers_are_read_as_the_judges_of_apps_read_them(convert):
@@ -209,11 +159,10 @@ def test_a_wrong_answer_of_a_function_is_no_test(convert):
 
 
 def test_wrong_submissions_that_a_test_exposes_become_mutants(convert):
-    for form in ("code_contests", "code_contests_plus"):
-        (outcome,) = convert(form, ROWS[form]).outcomes
-        assert outcome.question.ground_truth == ADD
-        assert outcome.question.mutants == (TAKE,)
-        assert outcome.unexposed == (form == "code_contests")  # the other one adds
+    (outcome,) = convert("code_contests", ROWS["code_contests"]).outcomes
+    assert outcome.question.ground_truth == ADD
+    assert outcome.question.mutants == (TAKE,)
+    assert outcome.unexposed == 1  # the other one adds
 
 
 def test_samples_that_fail_their_tests_become_mutants(convert):
@@ -241,12 +190,8 @@ def test_samples_that_fail_their_tests_become_mutants(convert):
         ("code_contests", {"solutions": {"language": [2], "solution": ["int main() {}"]}}, NO_SOLUTION),
         ("code_contests", {name: {"input": [], "output": []} for name in ("public_tests", "private_tests")}, NO_TESTS),
         ("code_contests", {"public_tests": {"input": ["1 2\n", "3 4\n"], "output": ["3\n"]}}, UNPAIRED),
-        ("code_contests_plus", {"correct_submissions": []}, NO_SOLUTION),
         ("deepcoder", {"solutions": None}, NO_SOLUTION),
         ("deepcoder", {"tests": "[]"}, NO_TESTS),
-        ("verifiable_coding", {"verification_info": {"language": "cpp", "test_cases": CASES}}, OTHER_LANGUAGE),
-        ("eurus2", {"reward_model": {"ground_truth": ""}}, NO_TESTS),
-        ("eurus2", {"reward_model": {"ground_truth": ROWS["taco"]["input_output"]}}, NOT_TOLD),
         ("acecode", {"test_cases": ["assert ("]}, UNPARSED_TESTS),
     ],
 )  # fmt: skip
@@ -257,10 +202,9 @@ def test_an_odd_row_is_left_out_for_a_reason(form, changes, reason):
 @pytest.mark.parametrize(
     ("form", "changes", "told"),
     [
-        ("eurus2", {"reward_model": {"ground_truth": "\\boxed{3}"}}, "reward_model.ground_truth is not JSON"),
-        ("eurus2", {"reward_model": None}, "the field 'reward_model.ground_truth' is missing"),
+        ("deepcoder", {"tests": "\\boxed{3}"}, "tests is not JSON"),
         ("deepcoder", {"tests": "[1]"}, "tests has no tests in a form that is known"),
-        ("synthetic1", {"verification_info": {"ground_truth": "4"}}, "verification_info has no tests in a form"),
+        ("deepcoder", {"tests": {"ground_truth": "4"}}, "tests has no tests in a form"),
         ("code_contests", {"description": None}, "description is NoneType"),
         ("code_contests", {"public_tests": {"input": ["1"], "output": 1}}, "public_tests has no tests in a form"),
         ("code_contests", {"solutions": {"language": [3], "solution": [ADD, ADD]}}, "solutions has lists of unequal"),
@@ -375,127 +319,6 @@ def test_asserts_that_state_no_data_and_stand_in_no_script_are_counted(convert):
     assert [each.unread for each in convert("acecode", row).outcomes] == [2]
 
 
-ANY_SUM = "n = int(input())\nprint(n, 0)\n"
-JUDGE = """
-def output_judging_function(input_str: str, candidate_output: str, reference_output: str) -> bool:
-    return sum(map(int, candidate_output.split())) == int(input_str)
-"""
-
-
-def solution(code: str, language: str = "python") -> dict[str, str]:
-    return {"code": code, "language": language, "source": "taco", "source_reliability": "medium"}
-
-
-def packed(tests: object) -> str:
-    return base64.b64encode(zlib.compress(pickle.dumps(json.dumps(tests)))).decode()
-
-
-PROBLEMS = [
-    {"pid": "a", "question_content": "Print the sum.", "solutions": [solution("int main() {}", "cpp"), solution(ADD)]},
-    {"pid": "b", "question_content": "Print two with this sum.", "solutions": [solution("print 3"), solution(ANY_SUM)]},
-    {"pid": "c", "question_content": "Print nothing.", "solutions": [solution("int main() {}", "cpp")]},
-    {"pid": "e", "question_content": "Print the sum again.", "solutions": [solution(ADD)]},
-]
-KIT = {"output_judging_function": None, "input_validator": "def validate_input(text): ...", "LLMGen": ["1 2\n"]}
-SUITES = [
-    {"pid": "a", "test_cases_kit": KIT, "test_cases": packed([{"input": "1 2\n", "output": "3\n"}])},
-    {
-        "pid": "b",
-        "test_cases_kit": KIT | {"output_judging_function": JUDGE},
-        "test_cases": packed([{"input": "3\n", "output": "1 2\n"}, {"input": "4\n", "output": "1 2\n"}]),
-    },
-    {"pid": "c", "test_cases_kit": None, "test_cases": packed([{"input": "", "output": ""}])},
-    {"pid": "d", "test_cases_kit": KIT, "test_cases": packed([{"input": "", "output": ""}])},
-    {"pid": "e", "test_cases_kit": KIT, "test_cases": "eJwAAAAA"},
-]
-SEED_TESTS = [
-    ROWS["rstar_coder"] | {"question_id": "seed_1", "starter_code": "", "func_name": "", "class_name": ""},
-    {
-        "question_id": "seed_2",
-        "question": "Count and add.",
-        "starter_code": "class Solution:\n    def add(self, a): ...",
-        "inputs": json.dumps(["[[1, 2]]"]),  # the arguments of a call are JSON once more
-        "outputs": json.dumps(["[2, 3]"]),
-        "func_name": "add",
-        "class_name": "Solution",
-    },
-]
-SEED_PROGRAMS = [
-    {"question_id": "seed_1", "response": "<think>", "code": TAKE, "verified": True, "is_passed": False},
-    {"question_id": "seed_1", "response": "<think>", "code": ADD, "verified": True, "is_passed": True},
-    {"question_id": "seed_2", "response": "<think>", "code": METHOD, "verified": True, "is_passed": True},
-]
-
-
-def written(folder: Path, **tables: list[dict]) -> list[str]:
-    for name, rows in tables.items():
-        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    return [str(folder / f"{name}.jsonl") for name in tables]
-
-
-def test_problems_and_tests_of_hardtests_are_joined(tmp_path):
-    output = str(tmp_path / "out.parquet")
-    make_training_set(FORMATS["hardtests"], written(tmp_path, suites=SUITES, problems=PROBLEMS), output)
-    exact, judged = load_questions(output)
-    assert (exact.id, exact.ground_truth, exact.checker) == ("hardtests/a", ADD, "")
-    assert exact.golden_tests == (r"assert stdout('1 2\n') == '3'",)
-    assert "assert candidate(" in exact.check_script
-    # Its judge takes what the solution prints, and that is what the test states; no script could know better. To the
-    # second test's own output the judge says no, which makes it no test.
-    assert (judged.golden_tests, judged.check_script) == ((r"assert stdout('3\n') == '3 0'",), None)
-    assert judged.checker.startswith(JUDGE)
-    left_out = [json.loads(line) for line in (tmp_path / "out.left_out.jsonl").read_text().splitlines()]
-    assert [(each["reason"], each["detail"][:40]) for each in left_out] == [
-        (NO_SOLUTION, ""),
-        (NO_ROW, "the field 'question_content' is missing."),
-        (NO_ROW, "test_cases is neither JSON nor base64 of"),
-    ]
-
-
-def test_a_checker_has_a_say_in_what_a_program_prints(tmp_path, pool):
-    output = str(tmp_path / "out.parquet")
-    make_training_set(FORMATS["hardtests"], written(tmp_path, suites=SUITES[1:2], problems=PROBLEMS), output)
-    (question,) = load_questions(output)
-    judge, tests = Judge(question, Grader(pool)), golden_tests(question)
-    for program, verdict in (("print(1, 2)", Verdict.PASS), ("print(2, 2)", Verdict.FAIL)):
-        assert judge.grade(program, tests).result(60).verdicts == [verdict]
-
-
-def test_programs_of_rstar_coder_are_joined_with_its_tests(tmp_path):
-    output = str(tmp_path / "out.parquet")
-    make_training_set(FORMATS["rstar_coder"], written(tmp_path, sft=SEED_PROGRAMS, tests=SEED_TESTS), output)
-    program, method = load_questions(output)
-    assert (program.ground_truth, program.mutants, program.entry_point) == (ADD, (TAKE,), "stdout")
-    assert (method.ground_truth, method.mutants) == (METHOD, ())
-    assert method.golden_tests == ("assert Solution().add([1, 2]) == (2, 3)",)
-
-
-@pytest.mark.parametrize(
-    ("form", "tables", "told"),
-    [
-        ("hardtests", {"suites": SUITES}, r"suites.jsonl has no 'question_content': name the files of hardtests_prob"),
-        ("hardtests", {"problems": PROBLEMS}, r"problems.jsonl has no tests: name the files of hardtests_tests beside"),
-        ("rstar_coder", {"sft": SEED_PROGRAMS}, r"sft.jsonl has no tests: name the files of seed_testcase or"),
-        (
-            "rstar_coder",  # synthetic_sft
-            {"sft": [{"question": "Add.", "seed_question": "Add.", "response": "<think>", "code": ADD}]},
-            r"sft.jsonl has neither 'inputs', as seed_testcase or .* does, nor 'question_id' and 'code', as seed_sft",
-        ),
-        ("hardtests", {"suites": SUITES, "problems": [*PROBLEMS, {"solutions": []}]}, "line 5: the field 'pid' is"),
-        ("hardtests", {"suites": SUITES, "problems": [{"pid": "a", "solutions": 3}]}, "solutions is not a list of"),
-    ],
-)  # fmt: skip
-def test_half_a_set_and_a_table_of_another_kind_are_told(tmp_path, form, tables, told):
-    with pytest.raises(BadInput, match=told):
-        make_training_set(FORMATS[form], written(tmp_path, **tables), str(tmp_path / "out.parquet"))
-    assert not (tmp_path / "out.parquet").exists()
-
-
-def test_a_checker_of_another_form_leaves_the_row_out():
-    row = SUITES[0] | PROBLEMS[0] | {"test_cases_kit": KIT | {"output_judging_function": "def judge(): ..."}}
-    assert FORMATS["hardtests"].read(row, "here") == NO_CHECKER
-
-
 MINE = {
     "task": "Add two.",
     "code": "def add(a, b):\n    return a + b\n",
@@ -518,6 +341,21 @@ def test_rows_with_fields_of_any_name(convert):
     assert (kept.ground_truth, kept.golden_tests) == ("", ("assert add(1, 2) == 3",))
     with pytest.raises(BadInput, match="here: the field 'name' is missing"):
         format_of_json("task", "code", "cases", "name").read(MINE, "here")
+
+
+def test_a_row_without_a_solution_says_by_its_text_whose_method_is_under_test():
+    named = format_of_json("task", "", "cases.text", "")
+    asked = "Write it.\nclass Solution:\n    def add(self, a, b):\n        pass\n"
+    chat = [{"role": "system", "content": "Think."}, {"role": "user", "content": asked}]
+    cases = {"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}
+    solved = named.read({"task": chat, "cases": {"text": json.dumps(cases)}}, "here")
+    assert (solved.question.description, solved.question.ground_truth) == (asked, "")
+    assert solved.question.golden_tests == ("assert Solution().add(1, 2) == 3",)
+    cases |= {"outputs": [[3]]}
+    assert named.read({"task": chat, "cases": {"text": repr(cases)}}, "here") == NOT_TOLD
+    assert named.read({"task": chat, "cases": {"text": ""}}, "here") == NO_TESTS
+    with pytest.raises(BadInput, match=r"here: the field 'cases.text' is missing"):
+        named.read({"task": chat, "cases": None}, "here")
 
 
 def test_a_real_file_is_read_by_the_names_of_its_fields_as_by_its_own_reader():

@@ -60,10 +60,6 @@ REFUSED = {
         (CODE, FILE, OUTPUT): "--completions is missing: it names what is judged.",
         (COMPLETIONS, CODE): NO_OUTPUT,
         (COMPLETIONS, CODE, OUTPUT): NO_FILE,
-        (COMPLETIONS, CODE, OUTPUT, FILE, "--num_tests=4"): "--num_tests: only with --suites or --best_of.",
-        (COMPLETIONS, ULT, OUTPUT, FILE, "--suites=s.jsonl", "--best_of=m", "--num_tests=4"): (
-            "--suites, --best_of, --num_tests: only with a benchmark of the Code LLM."
-        ),
         (COMPLETIONS, ULT, OUTPUT, FILE, "--semantics=scripts"): "--semantics: only with humanevalplus and mbppplus.",
     },
 }

@@ -273,11 +273,6 @@ def test_an_evaluation_of_a_window(tmp_path, capsys):
 
 
 def test_what_needs_ground_truths_is_refused(tmp_path):
-    write_rows(tmp_path / "one.jsonl", contest_row())
-    write_rows(tmp_path / "c.jsonl", {"task_id": "q1", "solution": "print(3)"})
-    (tmp_path / "two.jsonl").touch()
-    with pytest.raises(BadInput, match=r"livecodebench has no ground truths, by which --suites are scored"):
-        evaluate_code(asked(tmp_path, suites=str(tmp_path / "s.jsonl")), Hosts())
     with pytest.raises(BadInput, match=r"--completions=ground_truth: livecodebench has no ground truths"):
         given_attempts("ground_truth", load(tmp_path, contest_row()))
 

@@ -152,7 +152,7 @@ PROGRAMS = (
     "train sft evaluate report explain export compile_tpu "
     "fsck lab.commands.benchmark.code lab.commands.benchmark.tests lab.commands.benchmark.given "
     "lab.commands.book lab.commands.dump_tests lab.commands.exploit lab.commands.league lab.commands.convert "
-    "lab.commands.mutate lab.commands.replay lab.commands.study lab.commands.worlds"
+    "lab.commands.replay lab.commands.study lab.commands.worlds"
 )
 
 

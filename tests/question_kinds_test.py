@@ -36,7 +36,7 @@ ANSWERS = {  # programs, one of them wrong, and the calls of tests with right an
         [LEETCODE["completion"], "class Solution:\n    def mirror(self, root, times=1):\n        return root"],
         ["Solution().mirror([1, 2]) == [1, None, 2]", "Solution().mirror([]) == []", "Solution().mirror([1], 2) == []"],
     ),
-    "stdin": (
+    "apps": (
         ["a, b = map(int, input().split())\nprint(a + b)", "print(sum(map(int, open(0).read().split()[:1])))"],
         ["stdout('1 2') == '3'", "stdout('2 2\\n') == '4\\n'", "stdout('5 0') == '4'"],
     ),
@@ -79,7 +79,7 @@ ROWS = {
     "mbpp": [MBPP | {"test_list": MBPP["test_list"][:2]}, MBPP | {"task_id": 8, "text": "Add.", "test_list": []}],
     "humanevalpack": [PACK, PACK | {"task_id": "Python/4", "prompt": PACK["prompt"].replace("One", "1")}],
     "leetcode": [LEETCODE, LEETCODE | {"task_id": "other", "query": "Mirror this tree."}],
-    "stdin": [STDIN, STDIN | {"problem_id": 6, "question": "Add the two."}],
+    "apps": [STDIN, STDIN | {"problem_id": 6, "question": "Add the two."}],
 }
 
 

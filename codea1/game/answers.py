@@ -13,16 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from codea1.game.asserts import (
-    UNREADABLE,
     Inlined,
     ParsedAssert,
-    Rejected,
     read_group,
     read_statement,
     split_groups,
     split_statements,
 )
-from codea1.game.calls import CallTest
 from codea1.game.forms import Reader
 from codea1.values.entry_points import PROGRAMS, class_and_method
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
@@ -210,12 +207,6 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
             break
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)
     return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), fenced, num_nonprintable / max(len(answer), 1))
-
-
-def stated_tests(answer: str, entry_point: str) -> list[CallTest | Rejected]:
-    """Reads the tests of an answer in all forms, as `parse_suite` does. What does not parse is left out."""
-    asserts = parse_suite(answer, entry_point, all_forms=True).asserts
-    return [item.test or Rejected(item.rejection) for item in asserts if item.rejection != UNREADABLE]
 
 
 def _statements(text: str) -> tuple[bool, Iterator[str]]:

@@ -8,12 +8,11 @@ from codea1.runtime.command import dispatch
 
 COMMANDS = {
     "book": "the Mistake Book",
-    "convert": "other datasets in the official form",
+    "convert": "other datasets in the official form; mutants",
     "dump_tests": "suites of a Test LLM as fixed tests",
     "exploit": "what one player can still gain",
     "league": "players of several runs against each other",
     "minimal": "the whole game in one file",
-    "mutate": "mutants, and wrong ground truths, for a file of questions",
     "replay": "a step's update again",
     "siege": "the forgery score of any grader",
     "study": "a declared study; the paper's tables",

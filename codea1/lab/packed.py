@@ -1,4 +1,4 @@
-"""Tests as LiveCodeBench and HardTests keep them: a text, pickled, compressed by zlib, in base64."""
+"""Tests as LiveCodeBench keeps them: a text, pickled, compressed by zlib, in base64."""
 
 import base64
 import pickletools

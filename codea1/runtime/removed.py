@@ -9,6 +9,7 @@ FIELDS = {
     "game.script": "a file of tests with method=static_tests",
     "game.exposure": "",
     "model.offload_moments": "adapters (lora.rank) or more devices",
+    "rollout.guesses": "",
     "rollout.int8_weights": "model.dtype=bfloat16",
 }
 METHODS = {"scripted": "static_tests"}

@@ -120,7 +120,8 @@ def assemble(config: ConfigDict) -> Components:
     if config.game.mutant_weight and not any(question.paid_mutants for question in train):
         raise BadInput(
             f"config.game.mutant_weight is {config.game.mutant_weight}, but no question of {config.data.train.source} "
-            f"has mutants: `python -m codea1.lab mutate {config.data.train.source} --output=FILE.parquet` makes them."
+            "has mutants: `python -m codea1.lab convert json "
+            f"{config.data.train.source} --mutants=8 --output=FILE.parquet` makes them."
         )
     policies: dict[str, Player] = {}
     for name in rules.method.policies:

@@ -80,7 +80,6 @@ class EvaluationSpec:
     step: str = "last"  # of the run
     model: str = ""
     completions: str = ""
-    suites: str = ""  # of a file, that judge the completions
     part: bool = False  # completions may leave questions out
     output: str = ""
     thinking: str = ""  # of the models that are asked; see `codea1.lab.benchmarks.policies`

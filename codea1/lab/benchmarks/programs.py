@@ -15,7 +15,7 @@ from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import extract_program, without_thoughts
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
-from codea1.lab.benchmarks import agreement, best_of_n, bigcodebench, livecodebench
+from codea1.lab.benchmarks import best_of_n, bigcodebench, livecodebench
 from codea1.lab.benchmarks.benchmarks import (
     BIGCODEBENCH,
     LIVECODEBENCH,
@@ -56,10 +56,6 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
             pool = stack.enter_context(BenchmarkPool(isolation=AUTO)) if hosts.is_main else None
             benchmark = load_benchmark(spec, pool)
             given = given_attempts(spec.completions, benchmark, spec.part) if spec.completions else None
-            if spec.suites and not _has_ground_truths(benchmark):
-                raise BadInput(f"{benchmark.name} has no ground truths, by which --suites are scored.")
-            if spec.suites:  # reports a bad file before anything runs; it is read again later
-                agreement.given_suites(spec.suites, benchmark.questions, spec.num_tests)
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:
@@ -79,10 +75,6 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
         if folder:
             ids = [question.id for question in benchmark.questions]
             evaluation.publish(benchmark.name, metrics(benchmark, folder, broken), ids, broken)
-        if spec.suites:
-            assert folder is not None  # what was given is judged by one host
-            assert pool is not None
-            agreement.cross(evaluation, benchmark, broken, folder, pool)
         if spec.best_of:
             best_of_n.choose(evaluation, benchmark, questions, broken, folder, pool)
 

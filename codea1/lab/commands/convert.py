@@ -5,14 +5,15 @@
   python -m codea1.lab convert leetcode LeetCodeDataset-train.jsonl --output=data/leetcode.parquet
   python -m codea1.lab convert json rows.jsonl --problem=task --solution=program --tests=cases --entry_point=function \
     --licence=MIT --split=80/10/10 --output=data/mine
+  python -m codea1.lab convert json data/mbpp.parquet --mutants=8 --output=data/mbpp_mutants.parquet
 
 Forms are json, for rows with fields of any name, and sets by their names, which docs/data.md lists with what a row must
-have. Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://; of quixbugs a clone's folder. Of
-hardtests and rstar_coder, sets in two tables, name the files of both. A row is kept where its solution, run twice in
-the sandbox, passes at least one of its tests; what is left out is counted by its reason, and listed in
-OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again. With --split OUTPUT is a
-folder of train.parquet, validation.parquet and test.parquet; by a hash of what is asked the same question is always in
-the same one.
+have. Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://; of quixbugs a clone's folder. A
+row is kept where its solution, run twice in the sandbox, passes at least one of its tests; what is left out is counted
+by its reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
+With --split OUTPUT is a folder of train.parquet, validation.parquet and test.parquet; by a hash of what is asked the
+same question is always in the same one. --mutants makes so many wrong programs for each question that has none, by one
+change each to its solution. With json and no other flags FILE is one that convert wrote, whose rows stay as they are.
 """
 
 from dataclasses import replace
@@ -20,9 +21,9 @@ from dataclasses import replace
 from absl import flags
 
 from codea1.lab.commands import require_absent
-from codea1.lab.data.conversion import Format, make_training_set, shares_of
+from codea1.lab.data.conversion import Format, add_mutants, make_training_set, shares_of
 from codea1.lab.data.formats import FORMATS, HARD, kodcode
-from codea1.lab.data.sets import WITHOUT_TESTS, format_of_json
+from codea1.lab.data.sets import format_of_json
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 
@@ -30,6 +31,7 @@ OUTPUT = flags.DEFINE_string("output", None, "file of the training set, .parquet
 EXCLUDE = flags.DEFINE_list("exclude", [], "files of evaluation sets to stay away from")
 MAX_PASS_RATE = flags.DEFINE_float("max_pass_rate", HARD, "of kodcode: share of trials below which a question is kept")
 SPLIT = flags.DEFINE_string("split", "", "percentages for training, validation and test, such as 80/10/10")
+MUTANTS = flags.DEFINE_integer("mutants", 0, "made for each question that has none", lower_bound=0)
 LICENCE = flags.DEFINE_string("licence", None, "what every row says of its licence, in place of what the form says")
 SOURCE = flags.DEFINE_string("source", None, "the same of its source")
 PROBLEM = flags.DEFINE_string("problem", None, "of json: field of the task, a text or a chat that ends with it")
@@ -39,14 +41,19 @@ ENTRY_POINT = flags.DEFINE_string("entry_point", "", "of json: field that names 
 
 
 def main(form: str, *files: str) -> None:
-    if form in WITHOUT_TESTS:
-        raise BadInput(WITHOUT_TESTS[form])
     formats: dict[str, Format] = {"kodcode": kodcode(MAX_PASS_RATE.value), **FORMATS}
+    fields = (PROBLEM, SOLUTION, TESTS, ENTRY_POINT)
+    if form == "json" and MUTANTS.value and not any(field.value for field in fields):
+        require_absent("with rows that are converted", EXCLUDE, MAX_PASS_RATE, SPLIT, LICENCE, SOURCE)
+        if len(files) != 1 or not OUTPUT.value:
+            raise BadInput("give one FILE of questions, and --output, the file that gets them with mutants.")
+        add_mutants(files[0], OUTPUT.value, MUTANTS.value)
+        return
     if form == "json":
         if not PROBLEM.value or not TESTS.value:
             raise BadInput("json needs --problem and --tests, the names of the fields that hold them.")
         formats["json"] = format_of_json(PROBLEM.value, SOLUTION.value, TESTS.value, ENTRY_POINT.value)
-    elif any((PROBLEM.value, SOLUTION.value, TESTS.value, ENTRY_POINT.value)):
+    elif any(field.value for field in fields):
         raise BadInput("--problem, --solution, --tests and --entry_point name fields of json; other forms have theirs.")
     if form != "kodcode":
         require_absent("with kodcode", MAX_PASS_RATE)
@@ -58,7 +65,7 @@ def main(form: str, *files: str) -> None:
         raise BadInput("FILE is missing.")
     if not OUTPUT.value:
         raise BadInput("--output is missing: it names the file of the training set.")
-    make_training_set(format, files, OUTPUT.value, EXCLUDE.value, shares_of(SPLIT.value))
+    make_training_set(format, files, OUTPUT.value, EXCLUDE.value, shares_of(SPLIT.value), MUTANTS.value)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,26 +9,12 @@ from typing import Any, TypeGuard
 
 from codea1.data.rows import Row
 from codea1.game.answers import extract_python_block
-from codea1.lab.packed import unpacked_text
 from codea1.runtime.errors import BadInput
 
 UNPAIRED = "it has more inputs than outputs, or fewer"
 NOT_TEXTS = "its {} is not a list of texts"
-OTHER_LANGUAGE = "it asks for another language than Python"
 
 _PYTHON = ("3", "python3", "py3", "python")  # in lower case: what sets call it; CodeContests counts its languages
-_PACKED = re.compile(r"[A-Za-z0-9+/]{8,}={0,2}\s*")  # base64, which neither JSON nor asserts are
-
-
-@dataclass(frozen=True)
-class SecondTable:
-    """The table of a set that has its programs, where another has the tests; it may have the task too."""
-
-    name: str
-    first: str  # name of the table that has the tests
-    key: str  # column of both that names a question
-    programs: str
-    passed: str = ""  # whether a program is right; without the column all are
 
 
 @dataclass(frozen=True)
@@ -38,14 +23,11 @@ class Columns:
 
     problem: tuple[str, ...]  # the task as text, or a chat that ends with it: the first of these that a row has
     tests: tuple[str, ...]
-    outputs: str = ""  # where the tests' own column has their inputs alone
     solutions: str = ""
     wrong: str = ""  # programs with a mistake
     starter: str = ""  # what a program begins with
     function: str = ""  # what is under test, where tests do not say
     id: tuple[str, ...] = ()  # the first of these that a row has
-    checker: str = ""  # source that defines `output_judging_function`, where several answers are right
-    second: SecondTable | None = None
 
 
 def are_texts(value: object) -> TypeGuard[list[str]]:
@@ -65,7 +47,7 @@ def value_of(row: Row, name: str, where: str) -> Any:
 
 
 def unpacked(value: Any, where: str) -> Any:
-    """Returns what a text in JSON, packed or not, or in Python's own notation stands for; asserts stay text.
+    """Returns what a text in JSON or in Python's own notation stands for; asserts stay text.
 
     Raises BadInput: it is none of these.
     """
@@ -76,8 +58,6 @@ def unpacked(value: Any, where: str) -> Any:
     except RecursionError:
         raise BadInput(f"{where} is JSON nested too deeply.") from None
     except ValueError as error:
-        if _PACKED.fullmatch(value):
-            return unpacked(unpacked_text(value.strip(), where), where)
         try:
             return ast.literal_eval(value)
         except (ValueError, SyntaxError, RecursionError, MemoryError):
@@ -134,10 +114,6 @@ class IOPairs:
 
     def add(self, value: Any, where: str) -> str:
         """Adds what a column holds; returns why the row cannot be used, if so. Raises BadInput."""
-        if isinstance(value, dict) and "test_cases" in value:
-            if not _is_python(value):
-                return OTHER_LANGUAGE
-            value = unpacked(value["test_cases"], where)
         if isinstance(value, dict) and not isinstance(value.get("fn_name"), list):
             self.function = self.function or str(value.get("fn_name") or "")
         if isinstance(value, dict) and ("inputs" in value or "outputs" in value):

@@ -24,7 +24,7 @@ from codea1.data.rows import Row
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.lab.data.conversion_parts import SANDBOX, Parts, RowOutcome, head_of
-from codea1.lab.data.mutated import write_rows
+from codea1.lab.data.mutated import mutated_rows, with_mutants, write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.solutions import SLOW_SECONDS, LostError, Solved, outcome_of
 from codea1.lab.report.tables import TextTable
@@ -65,8 +65,6 @@ class Format:
     # What rows of one task in other words have in common, which are never in two parts of a split.
     group: Callable[[Question], str] = lambda question: question.description
     settings: str = ""  # what else decides which questions are read
-    # Of a set in two tables: the format of rows that have the columns of both, and those of the files that it reads.
-    join: Callable[["Format", Sequence[str]], tuple["Format", Sequence[str]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -203,7 +201,12 @@ def part_of(group: str, shares: Mapping[str, int]) -> str:
 
 
 def make_training_set(
-    format: Format, files: Sequence[str], output: str, exclude: Sequence[str] = (), shares: Mapping[str, int] = _WHOLE
+    format: Format,
+    files: Sequence[str],
+    output: str,
+    exclude: Sequence[str] = (),
+    shares: Mapping[str, int] = _WHOLE,
+    mutants: int = 0,
 ) -> None:
     """Writes the questions of `files` that can be trained on, and prints how many were left out, and why.
 
@@ -216,6 +219,7 @@ def make_training_set(
       output: .parquet file that is not there yet, local or gs://; of a split the folder of a file for each part.
       exclude: files of evaluation sets, whose questions must not be trained on.
       shares: of a split, as `shares_of` returns them; none: there is one file.
+      mutants: made of the ground truth of each question that has none.
 
     Raises:
       BadInput: one of the files cannot be used or the output be written, the parts are another conversion's, or no
@@ -226,8 +230,7 @@ def make_training_set(
     path = location(output, "output")
     folder, listed = path.with_suffix(".parts"), path.with_suffix(".left_out.jsonl")
     outputs = _outputs(path, folder, shares)
-    format, tables = format.join(format, files) if format.join else (format, files)
-    for file in tables:  # one that cannot be read is reported before the first is worked on
+    for file in files:  # one that cannot be read is reported before the first is worked on
         _require_a_row(format, file)
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
     parts = Parts(folder, head_of(format.source, format.settings, files, exclude))
@@ -236,7 +239,7 @@ def make_training_set(
         if settled := len(parts.done) - len(lost := parts.lost):
             progress.console.print(f"Going on behind {settled:,} rows, which {folder} holds.")
         task = progress.add_task("rows", total=None, completed=settled)
-        rows = chain.from_iterable(map(format.rows, tables))
+        rows = chain.from_iterable(map(format.rows, files))
         result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
     if new := sorted(parts.lost - lost):
         first = result.outcomes[new[0]]
@@ -246,7 +249,8 @@ def make_training_set(
         )
     parted: dict[str, list[Question]] = {part: [] for part in outputs}
     for question in result.kept:
-        parted[part_of(format.group(question), shares) if shares else ""].append(question)
+        part = part_of(format.group(question), shares) if shares else ""
+        parted[part].append(with_mutants(question, mutants) if mutants else question)
     _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()
@@ -262,6 +266,32 @@ def make_training_set(
             write_rows(outputs[part], [_row(question, format) for question in questions])
     parts.remove()
     print(f"wrote {path} and, of {len(lines):,} rows left out, {listed}")
+    if mutants:
+        _tell_of_mutants([len(question.mutants) for question in chain.from_iterable(parted.values())])
+
+
+def add_mutants(file: str, output: str, mutants: int) -> None:
+    """Writes a file of questions again, with mutants made of the ground truth of each question that has none.
+
+    Raises:
+      BadInput: it is no file of questions, or the output cannot be written.
+      StorageFailed: a disk or bucket fails.
+    """
+    require("pyarrow", f"output {output}")
+    path = location(output, "output")
+    if path.suffix != ".parquet":
+        raise BadInput(f"output {path} does not end in .parquet.")
+    if exists(path):
+        raise BadInput(f"output {path} is there already.")
+    rows = list(mutated_rows(file, mutants))
+    write_rows(path, rows)
+    print(f"wrote {path}")
+    _tell_of_mutants([len(row["mutants"]) for row in rows])
+
+
+def _tell_of_mutants(counts: Sequence[int]) -> None:
+    """Prints how many of the questions have mutants, by how many each has."""
+    print(f"{sum(map(bool, counts)):,} of {len(counts):,} questions have mutants, {sum(counts):,} in all")
 
 
 def _outputs(path: epath.Path, folder: epath.Path, shares: Mapping[str, int]) -> dict[str, epath.Path]:
@@ -340,7 +370,6 @@ def _row(question: Question, format: Format) -> dict[str, Any]:
         "test": question.check_script,
         "mutants": list(question.mutants),
         "preamble": question.preamble,
-        "checker": question.checker,
         "data_source": question.data_source,
         "license": format.licence,
         "source": format.source,

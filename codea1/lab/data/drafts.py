@@ -70,7 +70,6 @@ class Draft:
     function: str  # under test, as the row says; "": the tests say it
     programs: list[str]  # that are tried as the ground truth; none in a set without solutions
     wrong: list[str]  # that are tried as mutants
-    checker: str
 
     def of_pairs(self, pairs: IOPairs) -> Solved | str:
         """Returns the question with pairs for tests, or why there is none."""
@@ -182,11 +181,11 @@ class Draft:
             return TOO_LARGE if script is None else NO_STATED
         unread = 0 if script else sum(isinstance(test, Rejected) for test in read)
         script_of_held = script_of_held and bool(self.programs) and not script
-        script = script or (None if script_of_held or self.checker else script_of_tests(tests))
+        script = script or (None if script_of_held else script_of_tests(tests))
         truth, preamble = self.programs[0] if self.programs else "", PREAMBLE if as_json else ""
         stated, mutants = tuple(test.text for test in tests), tuple(dict.fromkeys(self.wrong))[:MAX_WRONG]
         question = Question(
-            self.id, None, problem, self.task, truth, called, script, stated, mutants, self.name, preamble, self.checker
+            self.id, None, problem, self.task, truth, called, script, stated, mutants, self.name, preamble
         )
         return Solved(question, tuple(self.programs[1:]), unread, as_json, script_of_held)
 

@@ -16,7 +16,6 @@ from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.grading import (
     GROUND_TRUTH_FACTOR,
     LOST,
-    OF_CHECKER,
     Grader,
     Grading,
     GroundTruthAnswer,
@@ -76,12 +75,10 @@ class LostError(Exception):
 
 
 def _graded(judge: Judge, program: str, tests: Sequence[CallTest]) -> Awaiting[Grading]:
-    """Grades a program. Raises LostError; a checker that fails by itself is the row's own."""
+    """Grades a program. Raises LostError."""
     grading = yield judge.grade(program, tests)
     lost = [
-        detail
-        for verdict, detail in zip(grading.verdicts, grading.details, strict=True)
-        if verdict is Verdict.INFRA and not detail.startswith(OF_CHECKER)
+        detail for verdict, detail in zip(grading.verdicts, grading.details, strict=True) if verdict is Verdict.INFRA
     ]
     if grading.program_valid is None or lost:
         raise LostError(next(filter(None, lost), LOST))
@@ -123,12 +120,6 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader) -> Awaiti
         pairs = list(zip(tests, answers, strict=True))
         as_json = answers_are_json or solved.as_json
         held = [test for each in pairs if (test := _held(*each, as_json, solved.as_json)) is not None]
-        if question.checker and len(held) < len(tests):
-            # What the checker takes is right as well, and a test states what the ground truth prints.
-            answered = [(test, answer.value) for test, answer in pairs if answer.usable]
-            grading = yield from _graded(Judge(question, grader), program, [test for test, _ in answered])
-            graded = zip(answered, grading.verdicts, strict=True)
-            held = [replace(test, expected=value) for (test, value), verdict in graded if verdict is Verdict.PASS]
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
             break

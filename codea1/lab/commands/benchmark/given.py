@@ -1,14 +1,12 @@
-"""Judges programs or suites of files by a benchmark, or lets them judge each other; see docs/benchmarks.md.
+"""Judges programs or suites of files by a benchmark; see docs/benchmarks.md.
 
 python -m codea1.benchmark given --completions=FILE.jsonl --output=OUT --benchmark=mbppplus --file=MbppPlus.jsonl
-python -m codea1.benchmark given --completions=FILE.jsonl --suites=FILE.jsonl --output=OUT --benchmark=... --file=...
 python -m codea1.benchmark given --completions=SUITES.jsonl --output=OUT --benchmark=ult --file=ULT.jsonl
 """
 
 from absl import flags
 
 from codea1.lab.benchmarks.benchmarks import CODE_BENCHMARKS, SUITE_BENCHMARKS, EvaluationSpec
-from codea1.lab.commands import require_absent
 from codea1.lab.commands.benchmark import (
     FILE,
     OUTPUT,
@@ -30,12 +28,6 @@ COMPLETIONS = flags.DEFINE_string(
 PART = flags.DEFINE_bool("part", False, "completions may leave out tasks, which the result names")
 SEMANTICS = define_semantics()
 WINDOW = define_window()
-SUITES = flags.DEFINE_string(
-    "suites", "", "a .jsonl file with task_id and tests, a list of asserts, or suite, an answer's text: they and the "
-    "programs judge each other"
-)  # fmt: skip
-BEST_OF = flags.DEFINE_string("best_of", "", "folder of a Test LLM whose tests choose one program of each question")
-NUM_TESTS = flags.DEFINE_integer("num_tests", EvaluationSpec.num_tests, "asserts of a suite that count", lower_bound=1)
 
 
 def main() -> None:
@@ -43,10 +35,6 @@ def main() -> None:
         raise BadInput("--completions is missing: it names what is judged.")
     benchmark = require_whole(BENCHMARK.value)
     semantics = required_semantics(benchmark, SEMANTICS)
-    if benchmark in SUITE_BENCHMARKS:
-        require_absent("with a benchmark of the Code LLM", SUITES, BEST_OF, NUM_TESTS)
-    if not (SUITES.value or BEST_OF.value):
-        require_absent("with --suites or --best_of", NUM_TESTS)
     spec = EvaluationSpec(
         benchmark=benchmark,
         file=FILE.value,
@@ -54,10 +42,6 @@ def main() -> None:
         completions=COMPLETIONS.value,
         part=PART.value,
         semantics=semantics,
-        suites=SUITES.value,
-        best_of=bool(BEST_OF.value),
-        test_model=BEST_OF.value,
-        num_tests=NUM_TESTS.value,
         output=OUTPUT.value,
     )
     if benchmark in SUITE_BENCHMARKS:

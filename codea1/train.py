@@ -3,9 +3,9 @@
   python -m codea1.train --config=configs/tiny.py --workdir=runs/tiny/code_a1
   python -m codea1.train --config=configs/tiny.py --dry_run    # one step of it, of which nothing is kept
 
-A workdir that holds a run of the same config is continued from its last checkpoint; it is a local folder, or one in a
-bucket, gs://BUCKET/FOLDER (docs/storage.md). On several hosts the same command runs on each, with a workdir that all
-of them see; see docs/hosts.md. What signals do is in docs/resuming.md.
+A workdir that holds a run of the same config is continued from its last checkpoint. It is a local folder, or one in a
+bucket, gs://BUCKET/FOLDER. On several hosts the same command runs on each, with a workdir that all of them see.
+docs/resuming.md has storage, hosts and signals.
 """
 
 from typing import TYPE_CHECKING

@@ -163,7 +163,7 @@ def planted(component: Component, world: World) -> list[float]:
 def test_the_page_of_misconceptions_lists_every_one_at_the_rate_at_which_it_is_planted():
     rows = re.findall(
         r"^\| ([^|]+) \| `(.+)` \| `(.+)` \| (\d+) % \|$",
-        (ROOT / "docs" / "misconceptions.md").read_text(),
+        (ROOT / "results" / "misconceptions.md").read_text(),
         re.MULTILINE,
     )
     components = {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
@@ -176,7 +176,7 @@ def test_the_page_of_misconceptions_lists_every_one_at_the_rate_at_which_it_is_p
 @pytest.mark.parametrize("name", [name for name, world in WORLDS.items() if name != CLASSIC and not world.searched])
 def test_the_page_of_misconceptions_lists_those_of_the_rare_worlds(name):
     world = WORLDS[name]
-    page = (ROOT / "docs" / "misconceptions.md").read_text()
+    page = (ROOT / "results" / "misconceptions.md").read_text()
     rows = re.findall(r"^\| [\w ]+ \| (.+) \| `(.+)` \| `(.+)` \| (\d+) % \|$", page, re.MULTILINE)
     components = [k for tables in world.families.values() for table in tables for k in table.values()]
     expected = [(general(k.phrase), general(k.correct), general(mistake)) for k in components for mistake in k.mistakes]
@@ -188,7 +188,7 @@ def test_the_page_of_misconceptions_lists_those_of_the_rare_worlds(name):
 
 @pytest.mark.parametrize("name", [name for name, world in WORLDS.items() if world.searched])
 def test_the_page_of_misconceptions_lists_those_of_the_dial(name):
-    page = (ROOT / "docs" / "misconceptions.md").read_text()
+    page = (ROOT / "results" / "misconceptions.md").read_text()
     rows = re.findall(rf"^\| `(.+)` \| `(.+)` \| {name} \| (\d+) % \|$", page, re.MULTILINE)
     rates = {(correct, mistake): int(rate) / 100 for correct, mistake, rate in rows}
     found = {}

@@ -65,7 +65,7 @@ def test_there_are_enough_of_each_kind_and_each_is_told_apart():
 
 
 def test_the_page_tells_of_the_families_and_reports_that_there_are():
-    page = (ROOT / "docs" / "siege.md").read_text()
+    page = (ROOT / "results" / "siege_peers.md").read_text()
     assert bench_siege.ways() in page
     assert bench_siege.reports() in page
 

@@ -1,4 +1,4 @@
-"""A run's files in a bucket while storage fails: docs/storage.md says what happens, and here it does."""
+"""A run's files in a bucket while storage fails: docs/resuming.md says what happens, and here it does."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""Besieges the graders of other projects, and writes what they paid into docs/siege.md.
+"""Besieges the graders of other projects, and writes what they paid into results/siege_peers.md.
 
   git clone https://github.com/volcengine/verl peers/verl      # and those of the others that GRADERS names
   PATH=peers/venv/bin:$PATH PEERS=peers python -m bench.siege [ADAPTER ...]
@@ -21,7 +21,7 @@ from codea1.lab.siege.siege import Siege, besiege
 from codea1.runtime.errors import BadInput
 
 FOLDER = Path(__file__).parent
-PAGE = FOLDER.parents[1] / "docs" / "siege.md"
+PAGE = FOLDER.parents[1] / "results" / "siege_peers.md"
 OURS = "codea1"
 GRADERS = {  # by adapter: what it is called, its repository, and the commit or version that was tried
     "verl_prime_code": ("verl, prime_code", "volcengine/verl", "b178a3c"),
@@ -115,9 +115,9 @@ def main(*chosen: str) -> None:
             continue
         print(f"{name}: {sieges[adapter].summary()}", flush=True)
     if not chosen:
-        begin, end = "<!-- written by python -m bench.siege -->\n", "<!-- to here -->\n"
+        begin, end = "<!-- written by bench/siege -->\n", "<!-- to here -->\n"
         head, _, rest = PAGE.read_text().partition(begin)
-        tables = ["## Graders that were tried", scores(sieges), by_family(sieges), unpaid(sieges)]
+        tables = ["## Graders", scores(sieges), by_family(sieges), unpaid(sieges)]
         tables += ["## How each family works", ways(), "## Where the forgeries come from", reports()]
         text = "\n\n".join(tables)
         PAGE.write_text(f"{head}{begin}\n{text}\n\n{end}{rest.partition(end)[2]}")

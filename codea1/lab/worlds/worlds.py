@@ -12,7 +12,7 @@ together (`met`), the program once it is understood (`shifted`), or hardly anyth
 
 The mistakes are deliberate. Policies made from nothing must start mediocre for reinforcement learning to have something
 to show, so the SFT corpus gets each component wrong with the component's own rate: for some the mistake is what most
-programs do. docs/misconceptions.md lists them all.
+programs do. results/misconceptions.md lists them all.
 """
 
 from collections.abc import Mapping, Sequence

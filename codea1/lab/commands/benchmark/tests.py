@@ -1,4 +1,4 @@
-"""Measures a Test LLM on a benchmark, by the suites that it writes; see docs/benchmarks_tests.md.
+"""Measures a Test LLM on a benchmark, by the suites that it writes; see docs/benchmarks.md.
 
 python -m codea1.benchmark tests --run=RUN --step=best --benchmark=ult --file=ULT.jsonl
 python -m codea1.benchmark tests --model=FOLDER --output=OUT --benchmark=testeval --file=leetcode-py-all.jsonl

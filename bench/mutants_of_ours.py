@@ -1,6 +1,11 @@
 """How much of our own code the tests hold: mutants of `codea1.game` and `codea1.learn`, and the tests that claim them.
 
   python -m bench.mutants_of_ours [--results=FILE] [--modules game.rewards learn.losses ...] [--others=200] [--jobs=2]
+  python -m bench.mutants_of_ours --quick=200 [--results=FILE] [--jobs=2]
+
+With --quick, how much of it `make test` holds: so many of the mutants below, always the same ones and none that is
+listed as an equal program, against the quick ones of their tests alone (tests/conftest.py); exit code 1 where less than
+85 % are killed. `make test-all` runs all tests that claim a module: it kills what the first command kills.
 
 Mutants are those of `codea1.lab.mutants`, less what does not parse and what changes annotations alone: all of
 the modules in ALL, and of the rest `--others` that are drawn by a hash. A mutant is killed when a test fails, or when
@@ -15,6 +20,7 @@ tried again once their tests have changed.
 import argparse
 import ast
 import contextlib
+import fnmatch
 import functools
 import gc
 import hashlib
@@ -136,12 +142,19 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="file of JSON lines that a run adds to, and goes on from")
     parser.add_argument("--modules", nargs="+", choices=list(CLAIMS), default=list(CLAIMS))
     parser.add_argument("--others", type=int, default=200, help=f"mutants in all of the modules after {ALL[-1]}")
+    parser.add_argument("--quick", type=int, default=0, help="so many mutants, against the quick tests alone")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     started = time.monotonic()
+    listed = json.loads(LISTED.read_text())
+    if asked.quick:
+        CLAIMS.update({module: _quick(tests) for module, tests in CLAIMS.items()})
     of_all = set(asked.modules) <= set(ALL)  # and nothing is drawn
     everything = {module: tasks_of(module) for module in (asked.modules if of_all else CLAIMS)}
     tasks = [task for task in drawn(everything, asked.others) if task.module in asked.modules]
+    if asked.quick:
+        equal = _listed(listed)
+        tasks = sorted((task for task in tasks if _named(task) not in equal), key=lambda task: task.key)[: asked.quick]
     results = Results(asked.results)
     waiting = [task for task in tasks if not results.of(task)]
     print(f"{len(tasks)} mutants, {len(tasks) - len(waiting)} of them known", flush=True)
@@ -149,7 +162,8 @@ def main() -> None:
         warm_up(Path(folder))
         run(waiting, results, folder, asked.jobs)
     print(f"{time.monotonic() - started:.0f} s\n")
-    sys.exit(report({task: results.of(task) for task in tasks}, everything, json.loads(LISTED.read_text())))
+    outcomes = {task: results.of(task) for task in tasks}
+    sys.exit(report_quick(outcomes) if asked.quick else report(outcomes, everything, listed))
 
 
 class Results:
@@ -344,6 +358,8 @@ def _child(task: Task, limit: float, folder: str) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
     names = CLAIMS[task.module]
+    if not names:
+        return 0  # pytest would run all there are
     options = ["--noconftest"]
     options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     return pytest.main(
@@ -391,10 +407,41 @@ class _FirstFailure:
             self.path.write_text(report.nodeid)
 
 
+def _quick(tests: Sequence[str]) -> tuple[str, ...]:
+    """The files that `make test` runs, by the table in tests/conftest.py, which is read and not imported."""
+    statements = ast.parse((ROOT / "tests" / "conftest.py").read_text()).body
+    (table,) = (
+        ast.literal_eval(statement.value)
+        for statement in statements
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "QUICK"
+    )
+    return tuple(
+        name for name in tests if any(fnmatch.fnmatch(name, pattern) and not some for pattern, some in table.items())
+    )
+
+
+def report_quick(outcomes: dict[Task, Outcome]) -> int:
+    """Prints what the quick tests do not kill; returns the exit code."""
+    survivors = [task for task, outcome in outcomes.items() if not outcome.killed_by]
+    killed = len(outcomes) - len(survivors)
+    seconds = sum(outcome.seconds for outcome in outcomes.values())
+    print(
+        f"{killed} of {len(outcomes)} mutants die in `make test`; {seconds / len(outcomes):.1f} s of CPU time a mutant"
+    )
+    for task in sorted(survivors, key=lambda task: (task.module, task.line)):
+        print(f"\n{task.place} survives ({task.operator})\n  - {task.before}\n  + {task.after}")
+    return int(killed < 0.85 * len(outcomes))
+
+
+def _listed(rows: Sequence[dict]) -> set[tuple[str, str, str, str]]:
+    """The mutants that no input tells from the original, as `_named` names them."""
+    return {(row["module"], row["within"], row["before"], after) for row in rows for after in row["after"]}
+
+
 def report(outcomes: dict[Task, Outcome], everything: dict[str, list[Task]], listed: list[dict]) -> int:
     """Prints what became of the mutants; returns the exit code."""
     listed = [row for row in listed if row["module"] in everything]
-    equal = {(row["module"], row["within"], row["before"], after) for row in listed for after in row["after"]}
+    equal = _listed(listed)
     survivors = [task for task, outcome in outcomes.items() if not outcome.killed_by]
     unlisted = [task for task in survivors if _named(task) not in equal]
     killed_though = [task for task, outcome in outcomes.items() if outcome.killed_by and _named(task) in equal]

@@ -4,6 +4,7 @@
 """
 
 import ast
+import fnmatch
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import pytest
 from codea1.config import default_config
 from codea1.lab.report.tables import TextTable
 from codea1.runtime.fields import leaves
-from tests.conftest import ROOT
+from tests.conftest import QUICK, ROOT
 
 COMMANDS = (  # they may use the lab
     *("train", "sft", "evaluate", "benchmark", "report", "explain", "export", "compile_tpu", "watch", "fsck"),
@@ -191,6 +192,14 @@ TOTALS = (
 def test_totals_stay_under_their_ceilings(total):
     count = total.measure()
     assert count <= total.ceiling, f"{total.about}: {count:,} is above the ceiling of {total.ceiling:,}"
+
+
+def test_the_quick_selection_names_what_exists():
+    files = {path.name: path.read_text() for path in (ROOT / "tests").glob("*_test.py")}
+    for pattern, tests in QUICK.items():
+        chosen = fnmatch.filter(files, pattern)
+        assert chosen, pattern
+        assert not [name for name in tests if f"def {name}(" not in files[chosen[0]]], pattern
 
 
 def print_totals() -> None:

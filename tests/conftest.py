@@ -69,7 +69,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "sandbox_hostile_test.py": ("test_twelve_programs_of_all_kinds_are_judged_as_they_should_be",),
     "train_test.py": (
         "test_six_steps_are_three_and_three_more",
-        "test_four_steps_of_ppo_are_two_and_two_more_and_made_again_from_samples",
+        "test_four_steps_of_ppo_are_saved_and_made_again_from_samples",
         "test_every_step_says_what_the_sandbox_did",
         "test_every_step_says_what_the_devices_did_and_nothing_that_is_not_known",
     ),

@@ -35,7 +35,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.training.setup import assemble
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.model_folders import load
-from tests.train_test import Played, assert_same_run, scripting, train
+from tests.train_test import Played, assert_all_is_saved, scripting, train
 
 
 def adapted(config: ConfigDict) -> ConfigDict:
@@ -71,13 +71,8 @@ def test_both_players_learn_and_the_base_does_not(whole, config):
         assert all(jax.tree.leaves(moved))
 
 
-def test_a_run_is_resumed_bit_for_bit(whole, config, tmp_path):
-    config.opponents.side, config.opponents.every = "code", 3
-    with scripting():
-        with pytest.raises(KeyboardInterrupt):
-            train(config, tmp_path / "cut", stop_after=4)
-        resumed = train(config, tmp_path / "cut")
-    assert_same_run(whole.folder, tmp_path / "cut", whole.trainer, resumed)
+def test_adapters_and_their_moments_are_saved(whole):
+    assert_all_is_saved(whole.trainer, whole.trainer._config, whole.folder)
 
 
 def test_a_step_is_replayed(whole):

@@ -83,21 +83,6 @@ def test_what_is_no_column_of_tokens_is_told(tmp_path: Path, value: str):
         list(samples.read(1))
 
 
-def test_steps_of_an_older_version_are_read_beside_others(samples: Samples, folder: RunFolder):
-    rows = [{"text": "ü", "token_ids": [1, 2], "log_probs": [-0.10000000149011612, None]}]
-    folder.samples.mkdir(exist_ok=True)
-    (folder.samples / "step_000001.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"text": "cu')
-    samples.write(2, [{"text": "b"}])
-    assert samples.steps() == [1, 2]
-    assert list(samples.read(1)) == rows
-    assert list(samples.read(1, tokens=False)) == [{"text": "ü"}]
-    samples.write(1, [{"text": "again"}])
-    assert [path.name for path in sorted(folder.samples.iterdir())] == [FILE, "step_000002.jsonl.zst"]
-    (folder.samples / "step_000003.jsonl").write_text("")
-    samples.remove_after(1)
-    assert samples.steps() == [1]
-
-
 def test_the_newest_steps_are_kept(folder: RunFolder):
     (folder.samples / "step_000001.jsonl").parent.mkdir(exist_ok=True)
     (folder.samples / "step_000001.jsonl").write_text("")
@@ -105,12 +90,6 @@ def test_the_newest_steps_are_kept(folder: RunFolder):
     for step in (2, 3, 4):
         samples.write(step, [])
         assert samples.steps() == [step - 1, step]
-
-
-def test_a_step_written_again_is_replaced(samples: Samples):
-    samples.write(1, [{"a": 1}, {"a": 2}])
-    samples.write(1, [{"a": 3}])
-    assert list(samples.read(1)) == [{"a": 3}]
 
 
 def test_a_row_that_cannot_be_written_leaves_no_file(samples: Samples, folder: RunFolder):
@@ -127,11 +106,6 @@ def test_later_steps_are_removed_and_other_files_are_not(samples: Samples, folde
     samples.remove_after(2)
     assert samples.steps() == [1, 2]
     assert (folder.samples / "step_notes.jsonl").exists()
-
-
-def test_removing_where_nothing_was_written(samples: Samples):
-    samples.remove_after(-1)
-    assert samples.steps() == []
 
 
 def suite(solution: int, *asserts: tuple[str | None, str, str, str | None], tokens: int = 10) -> dict:

@@ -153,12 +153,6 @@ def test_a_step_of_four_devices_is_made_again_on_one(one):
     assert all(pair.again > 0 for pair in pairs if pair.name.endswith("grad_norm"))
 
 
-def test_a_dry_run_of_two_hosts_is_shown_once(config_file):
-    main, other = finish(*start_two(f"--config={config_file}", "--dry_run"))
-    assert_shown_once("4 devices (cpu) of 2 hosts, mesh replica 1 x fsdp 2 x tensor 2", main, other)
-    assert_shown_once("dry run done", main, other)
-
-
 def test_two_hosts_that_are_stopped_and_go_on_make_the_run_that_never_was_stopped(config_file, two, tmp_path):
     """One of the two gets SIGTERM."""
     workdir = tmp_path / "run"

@@ -22,7 +22,7 @@ export JAX_PLATFORMS ?= cpu
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 INSTALL = $(VENV)/bin/pip install --quiet --constraint requirements.lock
 
-.PHONY: install train tables study docs address test test-long lint lock clean
+.PHONY: install train tables study docs address test test-rest test-all test-long lint lock clean
 
 install: $(VENV)/.base
 
@@ -39,12 +39,22 @@ tables: $(VENV)/.base
 study: $(VENV)/.base
 	$(RUN) -m codea1.lab study studies/adversary.toml --workdir=$(STUDY) $(STUDY_FLAGS)
 
+PYTEST = $(VENV)/bin/python -m pytest -q -n 3 --timeout=900 --dist loadfile --no-loadscope-reorder --durations=15
+
+# The quick tests, by the table in tests/conftest.py: five minutes on two cores.
 test: $(VENV)/.$(EXTRAS) lint
-	$(VENV)/bin/python -m pytest -q -n 3 --timeout=900 --dist loadfile --no-loadscope-reorder --durations=15 tests
+	$(PYTEST) -m 'quick and not long' tests
+
+# What test-all has besides.
+test-rest: $(VENV)/.$(EXTRAS)
+	$(PYTEST) -m 'not quick and not long' tests
+
+# Everything but what takes long.
+test-all: test test-rest
 
 # What takes long, about an hour and a half: hundreds of kills; all pod configs through the TPU compiler; every hostile
-# program at every level of isolation, as this user and as another; adapters on two hosts; the wheel. `make test` has a
-# part of most.
+# program at every level of isolation, as this user and as another; adapters on two hosts; the wheel. `make test-all`
+# has a part of most.
 test-long: $(VENV)/.$(EXTRAS)
 	$(VENV)/bin/python -m pytest -q -m long --durations=0 tests
 	CODEA1_HOSTILE=all $(VENV)/bin/python -m pytest -q --durations=0 tests/sandbox_hostile_test.py

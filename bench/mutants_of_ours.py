@@ -1,6 +1,11 @@
 """How much of our own code the tests hold: mutants of `codea1.game` and `codea1.learn`, and the tests that claim them.
 
   python -m bench.mutants_of_ours [--results=FILE] [--modules game.rewards learn.losses ...] [--others=200] [--jobs=2]
+  python -m bench.mutants_of_ours --quick=200 [--results=FILE] [--jobs=2]
+
+With --quick, how much of it `make test` holds: so many of the mutants below, always the same ones and none that is
+listed as an equal program, against the quick ones of their tests (tests/conftest.py), and those that survive against
+all of their tests; exit code 1 where the quick ones kill less than 85 % of what all kill.
 
 Mutants are those of `codea1.lab.mutants`, less what does not parse and what changes annotations alone: all of
 the modules in ALL, and of the rest `--others` that are drawn by a hash. A mutant is killed when a test fails, or when
@@ -15,6 +20,7 @@ tried again once their tests have changed.
 import argparse
 import ast
 import contextlib
+import fnmatch
 import functools
 import gc
 import hashlib
@@ -136,20 +142,29 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="file of JSON lines that a run adds to, and goes on from")
     parser.add_argument("--modules", nargs="+", choices=list(CLAIMS), default=list(CLAIMS))
     parser.add_argument("--others", type=int, default=200, help=f"mutants in all of the modules after {ALL[-1]}")
+    parser.add_argument("--quick", type=int, default=0, help="so many mutants, against the quick tests alone")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     started = time.monotonic()
+    listed = json.loads(LISTED.read_text())
     of_all = set(asked.modules) <= set(ALL)  # and nothing is drawn
     everything = {module: tasks_of(module) for module in (asked.modules if of_all else CLAIMS)}
     tasks = [task for task in drawn(everything, asked.others) if task.module in asked.modules]
+    if asked.quick:
+        equal = _listed(listed)
+        tasks = sorted((task for task in tasks if _named(task) not in equal), key=lambda task: task.key)[: asked.quick]
     results = Results(asked.results)
     waiting = [task for task in tasks if not results.of(task)]
     print(f"{len(tasks)} mutants, {len(tasks) - len(waiting)} of them known", flush=True)
     with tempfile.TemporaryDirectory() as folder:
         warm_up(Path(folder))
-        run(waiting, results, folder, asked.jobs)
+        if not asked.quick:
+            run(waiting, results, folder, asked.jobs)
+        else:
+            in_quick = run_quick(tasks, results, folder, asked.jobs)
     print(f"{time.monotonic() - started:.0f} s\n")
-    sys.exit(report({task: results.of(task) for task in tasks}, everything, json.loads(LISTED.read_text())))
+    outcomes = {task: results.of(task) for task in tasks}
+    sys.exit(report_quick(outcomes, in_quick) if asked.quick else report(outcomes, everything, listed))
 
 
 class Results:
@@ -344,6 +359,8 @@ def _child(task: Task, limit: float, folder: str) -> int:
     resource.setrlimit(resource.RLIMIT_DATA, (6 << 30, 6 << 30))
     sys.meta_path.insert(0, _Changed(f"codea1.{task.module}", str(_path(task.module)), task.source))
     names = CLAIMS[task.module]
+    if not names:
+        return 0  # pytest would run all there are
     options = ["--noconftest"]
     options += ["-x", "-q", "--tb=no", "-p", "no:cacheprovider", "-p", "no:faulthandler"]
     return pytest.main(
@@ -391,10 +408,53 @@ class _FirstFailure:
             self.path.write_text(report.nodeid)
 
 
+def run_quick(tasks: Sequence[Task], results: Results, folder: str, jobs: int) -> set[Task]:
+    """Runs mutants against the quick tests, and survivors against all; returns what the quick ones kill."""
+    claims = dict(CLAIMS)
+    CLAIMS.update({module: quick_files(tests) for module, tests in claims.items()})
+    run([task for task in tasks if not results.of(task)], results, folder, jobs)
+    killed = {task for task in tasks if results.of(task).killed_by}
+    CLAIMS.update(claims)
+    _tests_of.cache_clear()
+    run([task for task in tasks if not results.of(task)], results, folder, jobs)
+    return killed
+
+
+def quick_files(tests: Sequence[str]) -> tuple[str, ...]:
+    """Those of the files that `make test` runs, by the table in tests/conftest.py, which is read and not imported."""
+    (table,) = (
+        ast.literal_eval(statement.value)
+        for statement in ast.parse((ROOT / "tests" / "conftest.py").read_text()).body
+        if isinstance(statement, ast.AnnAssign) and ast.unparse(statement.target) == "QUICK"
+    )
+    whole = [pattern for pattern, some in table.items() if not some]
+    return tuple(name for name in tests if any(fnmatch.fnmatch(name, pattern) for pattern in whole))
+
+
+def report_quick(outcomes: dict[Task, Outcome], in_quick: set[Task]) -> int:
+    """Prints what the quick tests kill and what only others do; returns the exit code."""
+    killed = [task for task, outcome in outcomes.items() if outcome.killed_by]
+    seconds = sum(outcome.seconds for outcome in outcomes.values()) / len(outcomes)
+    print(f"{len(outcomes)} mutants, {seconds:.1f} s of processor time for one")
+    print(f"{len(killed)} die in `make test-all`, {len(in_quick)} of them in `make test`")
+    for what, tasks in {
+        "survives": outcomes.keys() - {*killed},
+        "dies in test-all alone": {*killed} - in_quick,
+    }.items():
+        for task in sorted(tasks, key=lambda task: (task.module, task.line)):
+            print(f"\n{task.place} {what} ({task.operator})\n  - {task.before}\n  + {task.after}")
+    return int(len(in_quick) < 0.85 * len(killed))
+
+
+def _listed(rows: Sequence[dict]) -> set[tuple[str, str, str, str]]:
+    """The mutants that no input tells from the original, as `_named` names them."""
+    return {(row["module"], row["within"], row["before"], after) for row in rows for after in row["after"]}
+
+
 def report(outcomes: dict[Task, Outcome], everything: dict[str, list[Task]], listed: list[dict]) -> int:
     """Prints what became of the mutants; returns the exit code."""
     listed = [row for row in listed if row["module"] in everything]
-    equal = {(row["module"], row["within"], row["before"], after) for row in listed for after in row["after"]}
+    equal = _listed(listed)
     survivors = [task for task, outcome in outcomes.items() if not outcome.killed_by]
     unlisted = [task for task in survivors if _named(task) not in equal]
     killed_though = [task for task, outcome in outcomes.items() if outcome.killed_by and _named(task) in equal]

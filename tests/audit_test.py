@@ -8,7 +8,6 @@ from scipy.special import stdtrit
 from scipy.stats import linregress
 
 from codea1.evaluation.statistics import MIN_STEPS, TENTHS, change
-from codea1.lab.report import figures
 from codea1.lab.report.audit import audits, table_of, warnings
 
 CODE = ("code/pass_rate_new", "code/hidden_pass_rate")
@@ -92,18 +91,6 @@ def test_a_run_whose_both_sides_rise_is_healthy(paid: tuple):
     assert share_of_warnings(CODE, paid, (0.25, 0.45, 0.07)) < 0.05
 
 
-@pytest.mark.parametrize("hidden", [(0.5, 0.5, 0.08), (0.2, 0.5, 0.08), (0.5, 0.2, 0.08)])
-def test_where_nothing_paid_rises_there_is_no_warning(hidden: tuple):
-    assert share_of_warnings(CODE, (0.8, 0.8, 0.04), hidden) < 0.055
-    assert share_of_warnings(CODE, (0.87, 0.80, 0.04), hidden) < 0.01
-
-
-def test_a_curve_that_levels_off_rises():
-    place = np.arange(60)
-    levels_off = 0.36 + 0.5 * (1 - np.exp(-place / 12)) + noise(np.random.default_rng(0), 60, 0.1, 0.3)
-    assert change(levels_off).low > 0
-
-
 @pytest.mark.parametrize("value", [0.0, 0.18, 1 / 3, 1.0])
 @pytest.mark.parametrize("steps", [60, 64])
 def test_what_is_constant_does_not_rise(value: float, steps: int):
@@ -143,10 +130,3 @@ def test_golden_tests_pay_where_none_are_generated():
         "0.500 → 0.500",
         "+0.000 [+0.000, +0.000]",
     )
-
-
-def test_each_metric_of_an_audit_is_in_the_picture():
-    panels = [panel for panel in figures.PANELS if panel.needs]
-    assert [panel.needs for panel in panels] == [CODE[1], "code/paid_but_wrong", TEST[1]]
-    drawn = {series.metric for panel in panels for series in panel.series}
-    assert drawn == {*CODE, *TEST, "code/pass_rate_golden", "code/paid_but_wrong"}

@@ -2,8 +2,6 @@
 
 import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
-from tests.conftest import ROOT
 from tests.mistake_books import TRUTH, failed, filled, make, passed
 
 
@@ -94,11 +91,6 @@ def test_an_export_is_a_book_again(run, capsys, tmp_path):
     assert printed(capsys, out)[1:] == printed(capsys, run, step="3")[1:]
 
 
-def test_the_folder_of_a_book_is_a_book(run, capsys):
-    folder = f"{run}/checkpoints/3/book"
-    assert printed(capsys, folder)[1:] == printed(capsys, run, step="3")[1:]
-
-
 def test_several_books_are_merged(run, capsys, tmp_path):
     other = save_run(tmp_path / "other", [(1, filled(make([1, 2], 3), step=1).pages(), None)])
     out = tmp_path / "all.jsonl"
@@ -141,13 +133,6 @@ def test_reading_beside_a_live_run_writes_nothing_and_tells_a_step_that_went(run
     monkeypatch.setattr(Checkpoints, "restore_book", while_the_run_deletes)
     with pytest.raises(BadInput, match="replaced step 3"):
         open_book(str(copy), "3")
-
-
-def test_the_program_runs(run):
-    command = [sys.executable, "-m", "codea1.lab", "book", run, "--step=3", "--question=pp/7", "--top=1"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[0].endswith("1 questions, 5 tests")
-    assert done.stdout.splitlines()[-1] == "        and 4 more"
 
 
 def test_an_empty_book_is_shown(tmp_path, capsys):

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 
 # Before JAX starts: models this small compile longer than they run. Unoptimised, and with the older emitters of loops,
@@ -38,6 +39,43 @@ hypothesis.settings.load_profile("tests")
 ROOT = Path(__file__).resolve().parent.parent
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
 
+# The quick selection: what `make test` runs. Patterns of files, and the tests of them, where not all are quick.
+QUICK: dict[str, tuple[str, ...]] = {
+    "aimed_step_test.py": (),  # the step against float64
+    "data_feed_test.py": (),
+    "data_loader_test.py": (),
+    "game_*_test.py": (),
+    "learn_[!m]*_test.py": (),  # all but the mesh
+    "models_[!bp]*_test.py": (),  # all but the bucket and PEFT
+    "rollout_engine_test.py": (
+        "test_greedy_takes_the_argmax_of_a_full_forward_pass_at_every_step",
+        "test_log_probs_are_those_of_the_trainer",
+        "test_a_stop_id_ends_a_response_and_is_part_of_it",
+        "test_a_sample_does_not_depend_on_the_batch_it_is_in",
+        "test_samples_of_a_request_can_be_drawn_in_parts",
+        "test_short_prompts_may_have_a_static_length_of_their_own",
+        "test_seed_stream_and_step_change_the_draws",
+        "test_samples_of_one_prompt_differ_by_index_and_question",
+        "test_samples_leave_while_others_decode_and_requests_are_pulled_as_slots_come_free",
+        "test_length_limits_cut_single_requests_short",
+        "test_top_p_shapes_draws_and_not_log_probs",
+        "test_no_requests_no_samples",
+    ),
+    "rollout_scheduler_test.py": (),
+    "rooms_test.py": (),
+    "runs_*_test.py": (),
+    "sandbox_grading_test.py": (),
+    "sandbox_hostile_test.py": ("test_twelve_programs_of_all_kinds_are_judged_as_they_should_be",),
+    "train_test.py": (
+        "test_six_steps_are_three_and_three_more",
+        "test_four_steps_of_ppo_are_saved_and_made_again_from_samples",
+        "test_every_step_says_what_the_sandbox_did",
+        "test_every_step_says_what_the_devices_did_and_nothing_that_is_not_known",
+    ),
+    "training_step_test.py": (),
+    "values_*_test.py": (),
+}
+
 # Files that take minutes, the longest first: started last, they would be all that one of the workers does in the end.
 LONGEST = (
     "train_hosts_test.py",
@@ -51,8 +89,16 @@ LONGEST = (
 )
 
 
+def is_quick(file: str, test: str) -> bool:
+    """Whether `make test` runs a function of a file."""
+    return any(fnmatch(file, pattern) and (not tests or test in tests) for pattern, tests in QUICK.items())
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Has the longest files begin first; the order of tests in a file stays."""
+    """Marks the quick tests and has the longest files begin first; the order of tests in a file stays."""
+    for item in items:
+        if is_quick(item.path.name, item.originalname):
+            item.add_marker(pytest.mark.quick)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
 

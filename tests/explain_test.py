@@ -1,7 +1,4 @@
-import errno
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -13,9 +10,8 @@ from hypothesis import strategies as st
 from codea1.lab.runs.story import BookLine, explain, most_improved, read_story, story_page
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
-from codea1.runtime.errors import BadInput, StorageFailed, visible
+from codea1.runtime.errors import BadInput, visible
 from codea1.storage import json_lines
-from tests.conftest import ROOT
 
 HOSTILE = [
     "</pre><script>alert(1)</script>",
@@ -129,11 +125,6 @@ def test_thoughts_are_told(tmp_path: Path, capsys: pytest.CaptureFixture):
     assert "Identity?" in told
     assert "thought, and did not end:" in told
     assert "Counting [red]sheep" in told
-
-
-def test_one_meeting_knows_the_book_of_those_before(run: RunFolder):
-    (meeting,) = read_story(run, "q/1", step=3).meetings
-    assert meeting.book[0] == BookLine("assert f(1) == 2", 2, 1)
 
 
 def test_a_book_that_the_samples_do_not_lead_to_is_left_out_and_said(run: RunFolder):
@@ -266,39 +257,6 @@ def test_the_page_needs_nothing_from_elsewhere(run: RunFolder):
     assert page.count("<details open>") == 1
 
 
-def test_the_page_fits_a_phone(run: RunFolder):
-    """Text wraps where the screen ends, and was not cut into lines before; the table alone is scrolled."""
-    long = f"assert f({'1, ' * 100}) == 2"
-    Samples(run).write(3, [code_row(3, 0, long), test_row(3, 0, [claim("f(1)", "2", "fail", source=long)])])
-    page = story_page(read_story(run, "q/1", step=3))
-    assert 'name="viewport" content="width=device-width, initial-scale=1"' in page
-    assert "pre { white-space: pre-wrap; overflow-wrap: anywhere; }" in page
-    assert page.count("<pre class='table'>") == 1
-    assert Page(page).text.count(long) == 2
-
-
-def test_a_page_is_written_whole_or_not_at_all(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    file = tmp_path / "story.html"
-    file.write_text("the last one")
-    monkeypatch.setattr("os.replace", full)
-    with pytest.raises(StorageFailed, match="there is no space left"):
-        explain(str(run.path), "q/1", html_file=str(file))
-    assert file.read_text() == "the last one"
-    assert {each.name for each in tmp_path.iterdir()} == {"run", "story.html"}
-
-
-def test_samples_that_cannot_be_read_are_one_sentence(run: RunFolder, monkeypatch: pytest.MonkeyPatch):
-    def broken(*_: object, tokens: bool) -> None:
-        raise StorageFailed("reading step_000001.jsonl failed: the disk does not work.")
-
-    monkeypatch.setattr(Samples, "read", broken)
-    with pytest.raises(StorageFailed, match=r"reading step_000001\.jsonl failed"):
-        explain(str(run.path), "q/1")
-
-
 def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
     def said(*arguments: Any, html_file: str = "") -> str:
         with pytest.raises(BadInput) as caught:
@@ -319,17 +277,6 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
     assert "suites that were paid for exposing programs: give --question" in said(empty.path, "")
     (run.samples / "step_000001.jsonl.zst").write_bytes(json_lines.compressed([[]]))
     assert "not a JSON object" in said(run.path, "q/1")
-
-
-def test_the_program_shows_a_step(run: RunFolder):
-    def program(*arguments: str) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "codea1.explain", *arguments]
-        return subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-
-    done = program(str(run.path), "--question=q/1", "--step=3")
-    assert (done.returncode, "assert f([3]) == [4]" in done.stdout) == (0, True), done.stderr
-    done = program(str(run.path))
-    assert (done.returncode, done.stdout.startswith("q/1 ")) == (0, True), done.stderr
 
 
 def test_the_question_that_is_shown_unasked_is_where_suites_came_to_expose_most(tmp_path: Path):

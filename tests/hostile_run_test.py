@@ -8,19 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from etils import epath
 from rich.console import Console
 
 from codea1 import watch
 from codea1.lab.paper.report import report_runs
 from codea1.lab.report.run_report import report_run
-from codea1.lab.runs.book_export import show_books, write_export
 from codea1.lab.runs.story import explain
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput, print_error
 from tests.explain_test import claim, code_row
 from tests.explain_test import test_row as suite_row
-from tests.mistake_books import filled, make
 
 STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 EVIL = "\x1b]0;title\x07\x1b[31mred\u202eback\x9b2J\r</script><script>alert(1)</script><img src=x>[red]x[/]|![a](b)"
@@ -115,15 +112,6 @@ def test_what_a_runs_files_say_neither_steers_a_terminal_nor_becomes_markup(
         written, (out, err) = read(tmp_path / "other"), capsys.readouterr()
         assert not STEERS.search(written + out + err)
         assert not re.search("<script>alert|<img src=x>", written)
-
-
-def test_a_book_shows_ids_harmlessly(tmp_path: Path, capsys: pytest.CaptureFixture):
-    (page,) = filled(make(1)).pages().values()
-    write_export(epath.Path(tmp_path / "book.jsonl"), {EVIL: page})
-    show_books([str(tmp_path / "book.jsonl")])
-    shown = capsys.readouterr().out
-    assert r"\x1b]0;title" in shown
-    assert not STEERS.search(shown)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Runs of adapters: one base in memory, resumed bit for bit, refused on another base, replayed and exported."""
 
 import contextlib
-import dataclasses
 import itertools
 import json
 import shutil
@@ -17,9 +16,7 @@ from ml_collections import ConfigDict
 from bench.micro_run import make_micro_config, make_model_folder
 from codea1.config import validate
 from codea1.lab import model_writer
-from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.benchmarks.policies import policy_of_folder, policy_of_run
-from codea1.lab.benchmarks.programs import evaluate_code
+from codea1.lab.benchmarks.policies import policy_of_run
 from codea1.lab.export import export
 from codea1.lab.model_writer import merged
 from codea1.lab.opened_run import opened_run
@@ -27,15 +24,14 @@ from codea1.lab.runs.saved_step import SavedStep
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters
-from codea1.players.base import Start, base_checksums, require_base
+from codea1.players.base import base_checksums, require_base
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.training.setup import assemble
-from tests.evalplus_files import humaneval_row, write_rows
 from tests.model_folders import load
-from tests.train_test import Played, assert_same_run, scripting, train
+from tests.train_test import Played, assert_all_is_saved, scripting, train
 
 
 def adapted(config: ConfigDict) -> ConfigDict:
@@ -71,13 +67,8 @@ def test_both_players_learn_and_the_base_does_not(whole, config):
         assert all(jax.tree.leaves(moved))
 
 
-def test_a_run_is_resumed_bit_for_bit(whole, config, tmp_path):
-    config.opponents.side, config.opponents.every = "code", 3
-    with scripting():
-        with pytest.raises(KeyboardInterrupt):
-            train(config, tmp_path / "cut", stop_after=4)
-        resumed = train(config, tmp_path / "cut")
-    assert_same_run(whole.folder, tmp_path / "cut", whole.trainer, resumed)
+def test_adapters_and_their_moments_are_saved(whole):
+    assert_all_is_saved(whole.trainer, whole.trainer._config, whole.folder)
 
 
 def test_a_step_is_replayed(whole):
@@ -196,19 +187,6 @@ def from_adapters(config: ConfigDict, exported: Path) -> ConfigDict:
     return config
 
 
-def test_adapters_of_a_frozen_player_and_of_a_reference_are_known_by_their_bytes(config, exported):
-    from_adapters(config, exported).frozen, config.code.kl_coefficient = "test", 0.01
-    whole = base_checksums(config, ["code", "test"], references=True)
-    of_base = Start(str(exported / "code")).checksum()
-    assert [each.split(" ") for each in whole.values()] == [
-        [of_base, Adapters(exported / name).checksum()] for name in ("code", "test")
-    ]
-    assert base_checksums(config, ["code", "test"]) == {"code": of_base, "test": whole["test"]}
-    saved = SimpleNamespace(state=lambda step: {"bases": whole})
-    for name, reference in itertools.product(("code", "test"), (False, True)):
-        require_base(config, name, saved, 3, reference=reference)
-
-
 def equal(a, b) -> None:
     jax.tree.map(np.testing.assert_array_equal, a, b)
 
@@ -247,41 +225,6 @@ def test_adapters_lie_on_the_base_that_another_player_names(whole, config, expor
     assert policies["code"].learns == (frozen != "code")
 
 
-def test_a_run_from_adapters_is_replayed_and_exported_on_their_base(config, exported, tmp_path):
-    from_adapters(config, exported)
-    config.method, config.steps, config.checkpoint.every = "golden", 2, 1
-    with scripting():
-        train(config, tmp_path / "run")
-    folder = RunFolder.existing(str(tmp_path / "run"))
-    for step in (1, 2):  # from the folder, and from a checkpoint with the folder's for reference
-        pairs = SavedStep(folder, ConfigDict(folder.config), step).replay()
-        assert all(pair.is_equal for pair in pairs)
-        assert {pair.name: pair.again > 0 for pair in pairs}["code/kl_ref"] == (step == 2)
-    export(folder, "code", "last", tmp_path / "code", "float32", Hosts())
-    assert Adapters(tmp_path / "code").base == Adapters(exported / "code").base
-
-
-def test_a_folder_of_adapters_is_evaluated(whole, exported, tmp_path):
-    policies = policy_of_folder("test", str(exported / "test"), (80, 12, 8)), whole.trainer._policies["test"]
-    request = Request("q", (5, 6, 7), 0, 1, length_limit=12)
-    found = [list(policy.generate([request], stream="q", temperature=0.0)) for policy in policies]
-    np.testing.assert_array_equal(*(sample.log_probs for (sample,) in found))
-    file = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
-    asked = EvaluationSpec(benchmark="humanevalplus", file=file, model=str(exported / "test"), output=str(tmp_path))
-    evaluate_code(dataclasses.replace(asked, sampling=AnswerSampling(samples=1), lengths=(80, 12, 8)), Hosts())
-    assert json.loads((tmp_path / "evaluations" / "humanevalplus_step_000000.json").read_text())["questions"] == 1
-
-
-def test_adapters_without_a_tokenizer_have_that_of_their_base(exported, tmp_path):
-    folder = shutil.copytree(exported / "code", tmp_path / "code")
-    for path in folder.iterdir():
-        if not path.name.startswith("adapter"):
-            path.unlink()  # what PEFT writes is left
-    start = Start(str(folder))
-    assert start.tokenizer_folder.url == start.base.url
-    assert start.tokenizer().vocabulary == Start(str(exported / "code")).tokenizer().vocabulary
-
-
 def other_vocabulary(folder: Path) -> None:
     path = folder / "tokenizer.json"
     path.write_text(path.read_text().replace('"11"', '"eleven"'))
@@ -293,14 +236,6 @@ def test_players_on_one_base_have_one_vocabulary(config, exported, tmp_path):
     other_vocabulary(tmp_path / "code")
     with pytest.raises(BadInput, match=r"have one base, \S+, and two vocabularies: token \d+ is '11' in \S+ alone"):
         assemble(config)
-
-
-def test_two_folders_are_two_bases_whatever_is_in_them(config, tmp_path):
-    config.test.model = str(shutil.copytree(config.code.model, tmp_path / "other"))
-    other_vocabulary(tmp_path / "other")
-    policies = assemble(config).policies
-    bases = [jax.tree.leaves(player.base) for player in policies.values()]
-    assert not any(one is other for one, other in zip(*bases, strict=True))
 
 
 def test_adapters_that_do_not_fit_are_refused(config, exported, tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from gcsfs.retry import HttpError
 
 from codea1.data.tokenizer import load_tokenizer
 from codea1.lab import model_writer
-from codea1.models import huggingface, qwen2
+from codea1.models import huggingface
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage import faults
@@ -110,15 +110,3 @@ def test_a_bucket_for_others_is_named_and_a_network_that_fails_is_no_mistake(fol
     monkeypatch.setattr(faults, "RETRY_SECONDS", 0.0)
     with pytest.raises(StorageOutage, match=rf"^reading {folder}/config\.json failed: the storage does not answer"):
         there.read("config.json")
-
-
-@pytest.mark.usefixtures("gcs")
-def test_a_bucket_that_is_not_there_is_named():
-    with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model/config\.json: there is no such file"):
-        huggingface.Checkpoint("gs://no-such-bucket/model")
-    with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model: there is no such bucket"):
-        model_writer.save("gs://no-such-bucket/model", CONFIG, qwen2.initialise(CONFIG, jax.random.key(0)))
-    with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model: there is no such bucket"):
-        load_tokenizer("gs://no-such-bucket/model")
-    with pytest.raises(BadInput, match=r"^nothing://model cannot be opened: .*nothing"):
-        huggingface.Checkpoint("nothing://model")

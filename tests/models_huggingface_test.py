@@ -122,20 +122,14 @@ def test_the_older_config_json_is_understood(folder):
     [
         ({"model_type": "llama"}, "model_type is 'llama'"),
         ({"model_type": "qwen3"}, "tensor model.layers.0.self_attn.k_norm.weight is missing"),
-        ({"model_type": "absent"}, "model_type is None"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "'yarn'"),
-        ({"rope_scaling": {"type": "yarn", "factor": 4.0}}, "'yarn'"),  # beside parameters of type default
-        ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "'yarn'"),
         ({"max_position_embeddings": "many"}, "max_position_embeddings must be an integer"),
         ({"rope_parameters": "absent", "rope_theta": "absent"}, "key rope_theta is missing"),
-        ({"num_key_value_heads": "absent"}, "key num_key_value_heads is missing"),
-        ({"hidden_size": "32"}, "hidden_size must be an integer, got '32'"),
         ({"num_attention_heads": 0}, "num_heads must be at least 1"),
         ({"dtype": "int8"}, "dtype is 'int8'"),
         ({"num_hidden_layers": 3}, "tensor model.layers.2.input_layernorm.weight is missing"),
-        ({"num_hidden_layers": 1}, "tensor model.layers.1.input_layernorm.weight is not part"),
         ({"tie_word_embeddings": True}, "tensor lm_head.weight is not part"),
         ({"vocab_size": 33}, r"tensor (lm_head|model.embed_tokens).weight has shape \(32, 32\).* \(33, 32\)"),
     ],
@@ -154,7 +148,6 @@ BIAS = "model.layers.1.self_attn.k_proj.bias"
     [
         (lambda t: t.pop(BIAS), f"tensor {BIAS} is missing"),
         (lambda t: t.update({BIAS: np.zeros(17, ml_dtypes.bfloat16)}), rf"tensor {BIAS} has shape \(17,\).* \(16,\)"),
-        (lambda t: t.update({BIAS: np.zeros(16, np.float32)}), f"{BIAS} F32"),
         (lambda t: t.update({BIAS: np.zeros(16, np.int8)}), f"tensor {BIAS} has dtype I8"),
         (lambda t: t.update(surplus=np.zeros(1, ml_dtypes.bfloat16)), "tensor surplus is not part"),
         (lambda t: t.clear(), "no tensors"),
@@ -171,7 +164,6 @@ def test_wrong_tensors_are_refused(edit, complaint, folder):
     [
         ("config.json", None, r"config\.json: there is no such file"),
         ("config.json", "{", r"config\.json: is not JSON"),
-        ("config.json", "[]", r"config\.json: is not a JSON object"),
         ("model.safetensors", None, r"model\.safetensors: there is no such file"),
         ("model.safetensors", "short", r"model\.safetensors: is not a whole safetensors file"),
     ],
@@ -197,13 +189,6 @@ def test_a_broken_index_is_refused(index, complaint, folder):
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     with pytest.raises(BadInput, match=complaint):
         load(folder)
-
-
-def test_a_folder_of_links_is_read_as_the_hub_keeps_it(folder, tmp_path):
-    (tmp_path / "snapshot").mkdir()
-    for name in ("config.json", "model.safetensors"):
-        (tmp_path / "snapshot" / name).symlink_to(folder / name)
-    jax.tree.map(np.testing.assert_array_equal, load(tmp_path / "snapshot")[1], random_params(CONFIG))
 
 
 def test_a_tensor_in_two_files_is_refused(folder):

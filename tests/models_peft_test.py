@@ -12,7 +12,6 @@ from safetensors.numpy import load_file, save_file
 
 from codea1.lab import model_writer
 from codea1.models import huggingface, peft
-from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load
 from tests.models_qwen2_test import QWEN3, SMALL, TOKENS, make_forward, positions, write_checkpoint
@@ -96,15 +95,6 @@ def test_saved_adapters_load_bit_exact(config, tmp_path):
         model_writer.save_adapters(tmp_path, draw(config), alpha=ALPHA, base=BASE)
     with pytest.raises(BadInput, match=r"the folder holds adapter_config\.json"):
         model_writer.save(tmp_path, config, {})
-
-
-def test_adapters_in_a_bucket_are_those_of_a_local_folder(folder, bucket):
-    model_writer.save_adapters(f"{bucket}/adapters", draw(SMALL), alpha=ALPHA, base=BASE)
-    there = ModelFolder(f"{bucket}/adapters")
-    assert {name: there.read(name) for name in there.names()} == {
-        path.name: path.read_bytes() for path in folder.iterdir()
-    }
-    equal(placed(there.url, SMALL), draw(SMALL))
 
 
 def test_adapters_are_stored_in_float32_and_placed_in_any_dtype(tmp_path):
@@ -204,25 +194,13 @@ def test_what_peft_saves_is_loaded(modules, base, tmp_path):
     ("changes", "complaint"),
     [
         ({"peft_type": "IA3"}, "peft_type is 'IA3', only 'LORA' is supported"),
-        ({"peft_type": None}, "peft_type is None, only 'LORA'"),
-        ({"peft_type": "absent"}, "key peft_type is missing"),
         ({"task_type": "SEQ_CLS"}, "task_type is 'SEQ_CLS', only 'CAUSAL_LM'"),
         ({"use_rslora": True}, "use_rslora is True, which is not supported"),
-        ({"use_dora": True}, "use_dora is True, which is not supported"),
         ({"rank_pattern": {"q_proj": 4}}, r"rank_pattern is \{'q_proj': 4\}, which is not"),
-        ({"alpha_pattern": {"q_proj": 4}}, r"alpha_pattern is \{'q_proj': 4\}, which is not"),
-        ({"modules_to_save": ["lm_head"]}, r"modules_to_save is \['lm_head'\], which is not"),
         ({"bias": "lora_only"}, "bias is 'lora_only', only 'none' is supported"),
-        ({"fan_in_fan_out": True}, "fan_in_fan_out is True"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', only True or 'gaussian' or 'orthogonal' is"),
-        ({"layers_to_transform": [0]}, r"layers_to_transform is \[0\]"),
         ({"of_a_later_version": "on"}, "of_a_later_version is 'on', which is not supported"),
-        ({"r": "absent"}, "key r is missing"),
         ({"r": 0}, "r must be at least 1, got 0"),
-        ({"r": 2.5}, "r must be an integer, got 2.5"),
-        ({"lora_alpha": "12"}, "lora_alpha must be a number, got '12'"),
-        ({"target_modules": "absent"}, "target_modules is None, it must list some of q_proj, "),
-        ({"target_modules": []}, r"target_modules is \[\], it must list"),
         ({"target_modules": ".*_proj"}, r"target_modules is '\.\*_proj', it must list"),
         ({"target_modules": ["q_proj", "lm_head"]}, r"target_modules is \['q_proj', 'lm_head'\], it must list"),
     ],
@@ -244,10 +222,8 @@ A = "base_model.model.model.layers.1.self_attn.k_proj.lora_A.weight"
         (lambda t: t.pop(A), f"tensor {A} is missing"),
         (lambda t: [t.pop(name) for name in [*t] if ".layers.1." in name], r"tensor \S+ is missing \(14 such in all\)"),
         (lambda t: t.update({A: t[A][:2]}), rf"tensor {A} has shape \(2, 32\), it must have \(3, 32\)"),
-        (lambda t: t.update({A: t[A][:, :7]}), rf"tensor {A} has shape \(3, 7\), it must have \(3, 32\)"),
         (lambda t: t.update({A: t[A].astype(np.int8)}), f"tensor {A} has dtype I8"),
         (lambda t: t.update({A.replace(".1.", ".2."): t[A]}), r"tensor \S+\.layers\.2\.\S+ is not part of the model"),
-        (lambda t: t.update({"base_model.model.lm_head.weight": t[A]}), r"tensor \S+lm_head\.weight is not part"),
         (lambda t: t.clear(), "there are no tensors"),
     ],
 )
@@ -277,9 +253,7 @@ def test_adapters_of_another_base_are_refused(folder):
     [
         ("adapter_config.json", None, "there is no such file"),
         ("adapter_config.json", "{", "is not JSON"),
-        ("adapter_config.json", "[]", "is not a JSON object"),
         ("base.json", "[]", "is not a JSON object"),
-        ("adapter_model.safetensors", None, "there is no such file"),
         ("adapter_model.safetensors", "short", "is not a whole safetensors file"),
     ],
 )

@@ -146,11 +146,6 @@ def test_remains_of_a_run_without_its_config_are_refused(tmp_path: Path):
     assert files(tmp_path) == ["metrics.jsonl"]
 
 
-def test_other_files_do_not_stand_in_the_way(tmp_path: Path):
-    (tmp_path / "log.txt").write_text("started")
-    RunFolder.open(str(tmp_path), CONFIG)
-
-
 @pytest.mark.parametrize("content", ["", "{", "[]"])
 def test_a_damaged_config_is_named(tmp_path: Path, content: str):
     (tmp_path / "config.json").write_text(content)

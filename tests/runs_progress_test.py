@@ -79,22 +79,6 @@ def test_the_last_validation_is_shown_with_its_step_and_what_it_was_before_train
     assert "validation at step 5: pass@1 75.0% (before: 20.7%)" in out.file.getvalue()
 
 
-def test_a_slow_step_is_told_at_once_with_the_time_left(monkeypatch: pytest.MonkeyPatch):
-    clock, out = Clock(monkeypatch), console(False)
-    with Progress(20, console=out, every=10) as shown:
-        for step, now in ((1, 300.0), (2, 500.0)):
-            clock.now = now
-            shown.update(step, {"time/total": 240.0})
-    assert out.file.getvalue().splitlines() == ["step 1/20  1:16:00 left", "step 2/20  1:00:00 left"]
-
-
-def test_notes_are_printed_before_the_slow_phase():
-    out = console(False)
-    with Progress(2, console=out) as shown:
-        shown.note("compiling the update step ...")
-        assert out.file.getvalue() == "compiling the update step ...\n"
-
-
 def test_on_a_terminal_prints_stay_whole_above_the_bar(capsys: pytest.CaptureFixture):
     out = console(True)
     with Progress(3, console=out) as shown:
@@ -117,10 +101,3 @@ def test_an_error_gives_the_terminal_back():
     with pytest.raises(KeyError), Progress(3, console=out):
         raise KeyError
     assert out.file.getvalue().count("\x1b[?25l") == out.file.getvalue().count("\x1b[?25h") == 1  # cursor hidden, shown
-
-
-def test_other_columns_can_be_shown():
-    out = console(False)
-    with Progress(1, console=out, columns={"sft/loss": ("loss", "{:.2f}")}) as shown:
-        shown.update(1, {"sft/loss": 1.234})
-    assert out.file.getvalue() == "step 1/1  loss 1.23\n"

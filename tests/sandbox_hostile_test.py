@@ -28,6 +28,13 @@ AS_A_WHOLE_PROGRAM = {  # what ends otherwise where the answer is printed, and t
     "benign: a main guard": {"error"},
 }
 
+TWELVE = (  # that run in `make test`: two of each kind that is hostile
+    *("forging: equal to all", "forging: forged verdict frame", "network: connect", "network: abstract socket"),
+    *("files: read the trainer's environment", "files: write over a file", "processes: kill the trainer"),
+    *("processes: fork bomb", "kernel: unshare users", "poisoning: a patched encoder", "resources: loop"),
+    "resources: memory in steps",
+)
+
 
 def pythons(user: int | None) -> list[str]:
     return [sys.executable] if user is None else [sys.executable, "/usr/bin/python3"]
@@ -68,6 +75,17 @@ def attacks(request) -> dict[str, object]:
 
 def test_there_are_many():
     assert sum(not name.startswith(("benign", "scratch")) for name in PROGRAMS) >= 150
+
+
+def test_twelve_programs_of_all_kinds_are_judged_as_they_should_be():
+    done = run(sys.executable, "-m", "bench.hostile.attack", "auto", "function", *TWELVE, user=None)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["programs"].keys() == set(TWELVE)
+    for name, judged in report["programs"].items():
+        assert judged["verdict"] in PROGRAMS[name], name
+        assert judged.keys() == {"verdict", "detail"}, name  # and did no harm
+    assert report["reached"] == []
 
 
 def test_every_program_is_judged_as_it_should_be(attacks):

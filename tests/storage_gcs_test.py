@@ -1,7 +1,6 @@
 """A run's files in a bucket while storage fails: docs/resuming.md says what happens, and here it does."""
 
 import contextlib
-import json
 import math
 import re
 import time
@@ -184,11 +183,6 @@ def test_an_outage_when_a_run_begins_is_no_bad_input(
     assert fault.seen
 
 
-def test_checking_a_new_workdir_leaves_nothing(bucket: str):
-    RunFolder.check(f"{bucket}/run", {})
-    assert objects.files(epath.Path(bucket)) == []
-
-
 @pytest.mark.parametrize(
     "fault",
     [
@@ -224,12 +218,6 @@ def test_retries_are_in_the_metrics_of_their_step(folder: RunFolder):
     assert [row["storage/retries"] for row in read_metrics(folder.metrics)][1:] == [3, 0]
 
 
-def test_a_slow_bucket_is_waited_for(folder: RunFolder):
-    with faulty(PlannedFault(WRITE, "run/", delay=0.3, times=5)):
-        write_all(folder)
-    assert_all_written_once(folder)
-
-
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
@@ -254,12 +242,6 @@ def test_what_stays_is_told_and_what_was_there_stays(
     assert read_metrics(folder.metrics)[0]["x"] == 0.5
     assert list(Samples(folder).read(1)) == [{"a": 1}, {"a": 2}]
     assert read_evaluation(folder, "before") == EVALUATION
-
-
-def test_steps_are_saved_restored_and_superseded(folder: RunFolder):
-    save(folder, 1, 2, 3)
-    assert restored(folder) == [2, 3]
-    assert objects.names(folder.checkpoints) == ["2", "3"]
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "state/metadata", "_CHECKPOINT_METADATA", "commit_success"])
@@ -341,21 +323,6 @@ def test_a_bucket_that_vanishes_stops_the_run_and_is_not_made_anew(folder: RunFo
         with pytest.raises(StorageFailed, match="is not there"):
             record.cursor()
     assert not fsspec.filesystem("gs").exists(str(bucket))
-
-
-def test_damaged_objects_are_seen_by_their_checksums(folder: RunFolder):
-    save(folder, 1, 2)
-    damaged = folder.checkpoints / "2" / "state" / "metadata"
-    damaged.write_text(json.dumps({"step": 7}))
-    checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
-    with pytest.raises(BadInput, match=f"{damaged} is damaged.* Step 1 is undamaged"):
-        checkpoints.latest()
-    step, damages = checkpoints.latest(allow_previous=True)
-    assert step == 1
-    assert len(damages) == 1
-    assert checkpoints.continue_from(1, folder.set_aside) == [f"step 2 is now {folder.aside}/1/checkpoints/2"]
-    checkpoints.close()
-    assert restored(folder) == [1]
 
 
 def test_fsck_in_a_bucket_moves_what_is_damaged_aside(folder: RunFolder, capsys: pytest.CaptureFixture):

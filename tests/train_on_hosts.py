@@ -1,16 +1,15 @@
 """`codea1.train` with answers that mean something, and something that happens to the last host when a step begins.
 
-  train_on_hosts.py [--at=STEP --what=die|term|hang|lose] [--loaded_books=FOLDER] FLAGS OF codea1.train
+  train_on_hosts.py [--at=STEP --what=die|term|hang] [--loaded_books=FOLDER] FLAGS OF codea1.train
 
 die: it is killed, once the checkpoint of the step before is complete; term: it gets SIGTERM; hang: its sandbox finishes
-no grading any more; lose: the sandbox of every host judges nothing any more. To --loaded_books each host exports what
+no grading any more. To --loaded_books each host exports what
 it takes up of the Mistake Book, as 0_of_2.jsonl.
 """
 
 import os
 import signal
 import time
-from collections.abc import Sequence
 from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
@@ -24,15 +23,13 @@ from codea1 import train
 from codea1.data.feed import QuestionFeed
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
-from codea1.game.calls import CallTest
 from codea1.game.mistake_book import MistakeBook
 from codea1.lab.runs.book_export import write_export
 from codea1.runtime import command, phases
-from codea1.sandbox.host.grading import Grader, Grading
-from codea1.values.verdict import Verdict
+from codea1.sandbox.host.grading import Grader
 
 AT = flags.DEFINE_integer("at", None, "step")
-WHAT = flags.DEFINE_enum("what", "die", ["die", "term", "hang", "lose"], "what happens then")
+WHAT = flags.DEFINE_enum("what", "die", ["die", "term", "hang"], "what happens then")
 LOADED_BOOKS = flags.DEFINE_string("loaded_books", None, "folder")
 
 
@@ -48,8 +45,8 @@ def load_and_tell(book: MistakeBook, pages: Pages) -> None:
 
 
 def batch_of_the_fated(feed: QuestionFeed, step: int) -> list:
-    if step + 1 == AT.value and (WHAT.value == "lose" or jax.process_index() == jax.process_count() - 1):
-        {"die": die, "term": term, "hang": hang, "lose": lose}[WHAT.value](step)
+    if step + 1 == AT.value and jax.process_index() == jax.process_count() - 1:
+        {"die": die, "term": term, "hang": hang}[WHAT.value](step)
     return batch(feed, step)
 
 
@@ -67,15 +64,6 @@ def term(step: int) -> None:
 def hang(step: int) -> None:
     phases.LIMITS["sandbox"] = 5.0  # as no honest grading takes
     Grader.grade = lambda *_: Future()
-
-
-def lose(step: int) -> None:
-    def grade(_: Grader, __: str, tests: Sequence[CallTest], *___: str) -> Future[Grading]:
-        future: Future[Grading] = Future()
-        future.set_result(Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0))
-        return future
-
-    Grader.grade = grade
 
 
 if __name__ == "__main__":

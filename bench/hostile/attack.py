@@ -1,7 +1,7 @@
-"""`python -m bench.hostile.attack LEVEL FORM`: runs every program at one level and prints the reports as JSON.
+"""`python -m bench.hostile.attack LEVEL FORM [PROGRAM ...]`: runs programs at one level and prints reports as JSON.
 
 FORM is what is called: the function of a program, a method that calls it, or the whole program, which reads its argument
-and prints the answer.
+and prints the answer. Without names of programs all run.
 
 Standard library only, so that any user's Python can run it.
 """
@@ -195,11 +195,12 @@ class Attacker:
         }
 
 
-def attack_all(level: str, form: str) -> dict[str, object]:
+def attack_all(level: str, form: str, *names: str) -> dict[str, object]:
     """{"programs": {name: report}, "reached": the sockets that heard from someone}"""
     os.environ["TRAINER_SECRET"] = f"secret-{os.urandom(8).hex()}"
     has_numpy = importlib.util.find_spec("numpy") is not None
     programs = [(name, source) for name, source, _ in all_programs() if has_numpy or "numpy" not in name]
+    programs = [(name, source) for name, source in programs if name in names or not names]
     reports: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as folder:
         neighbourhood = Neighbourhood(Path(folder))

@@ -8,7 +8,6 @@ import pytest
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config
-from codea1.lab.runs.saved_step import SavedStep
 from codea1.lab.runs.story import explain
 from codea1.rollout.engine import Request
 from codea1.runs.checkpoints import Checkpoints
@@ -16,6 +15,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.signals import Stopped
 from tests.resume_test import _Crash, _Life, crash_in_step, in_step, never, steps
+from tests.saved_step import SavedStep
 from tests.train_test import Played, assert_same_run, cut_back, promised, rows, scripted_answers, scripting, train
 
 __all__ = ["scripted_answers"]

@@ -23,7 +23,6 @@ from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
 from codea1.lab.report import figures
 from codea1.lab.report.run_report import show_report
-from codea1.lab.runs.saved_step import SavedStep
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -40,6 +39,7 @@ from codea1.training.step import Step
 from codea1.training.trainer import Best, Trainer
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED
+from tests.saved_step import SavedStep
 
 
 class Played(NamedTuple):

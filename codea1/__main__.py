@@ -19,7 +19,7 @@ COMMANDS = {
     "export": "a player's weights, for transformers",
     "sandbox": "what isolates programs here, and grading by hand",
     "compile_tpu": "compile a config for a TPU slice without one",
-    "lab": "what researchers do around training: studies, leagues, conversions",
+    "lab": "what researchers do around training: studies, conversions",
 }
 
 

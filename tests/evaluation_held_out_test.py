@@ -7,7 +7,7 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests, one_program_each, pass_rates
+from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests
 from codea1.evaluation.result_files import summary
 from codea1.game.calls import Call, CallTest
 from codea1.game.prompts import TINY
@@ -173,24 +173,3 @@ def test_suites_none_of_which_is_judged_stop_the_run(grader, suite):
         BadInput, match=r"all 4 suites for the test questions failed .*: (no namespaces|the sandbox failed)"
     ):
         evaluate_tests(asked, _Player(*[suite] * 2), _Failing(grader, LOST), Hosts())
-
-
-def test_suites_are_written_for_the_programs_that_are_given(grader):
-    wrong, right = "def f(x):\n    return 2 * x", TRUTH
-    asked = held_out(*[question(name, mutants=()) for name in ("q", "none", "r")])
-    programs = [(wrong, right), (), (right,)]
-    assert pass_rates(asked, programs, grader, Hosts()) == [0.5, pytest.approx(np.nan, nan_ok=True), 1.0]
-    # The first suite of a question has one right test, which kills the wrong program; the second has none.
-    player = _Player("assert f(5) == 6\nassert f(5) == 10", "assert f(5) == 10")
-    measured = evaluate_tests(asked, player, grader, Hosts(), programs)
-    assert measured["test_strict_kill"] == [0.5, pytest.approx(np.nan, nan_ok=True), 0.0]
-    assert measured["test_validity"] == [0.25, pytest.approx(np.nan, nan_ok=True), 0.5]
-    assert np.isnan(measured["test_mutation_score"]).all()
-
-
-def test_a_question_that_does_not_fit_gets_an_empty_program(grader):
-    asked = held_out(question("q"), question("too long"))
-    programs = one_program_each(asked, _Player(f"```python\n{TRUTH}\n```", longest=5))
-    assert [len(own) for own in programs] == [1, 1]
-    assert programs[1] == ("",)
-    assert pass_rates(asked, programs, grader, Hosts()) == [1.0, 0.0]

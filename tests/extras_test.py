@@ -62,8 +62,6 @@ def test_training_and_reports_need_no_extra_and_what_does_says_which(micro_confi
         writer.write(1, {"code/reward": 0.5, "time/total": 2.0})
     run.figure.write_bytes(b"drawn when Matplotlib was there")
     train = ["train", f"--config={file}", f"--workdir={tmp_path}/none"]
-    sweep = ["lab.commands.sweep", *train[1:]]
-    exploit = ["lab.commands.exploit", str(run.path), f"--workdir={tmp_path}/none"]
     source = "--config.data.train.source"
     name = {package: rf"needs {package}: pip install 'codea1\[{extra}\]'" for package, extra in EXTRA_OF.items()}
     expected = [
@@ -78,8 +76,6 @@ def test_training_and_reports_need_no_extra_and_what_does_says_which(micro_confi
         ([*train, "--config.log.wandb.project=p"], rf"error: .*project is 'p'; .* {name['wandb']}\.\nexit code 2"),
         (["lab.commands.convert", "mbpp", file, "--output=a.parquet"], rf"error: .* {name['pyarrow']}\.\nexit code 2"),
         (["lab.commands.study", "studies/law.toml"], rf"error: .* {name['matplotlib']}\.\nexit code 2"),
-        ([*sweep, "--sweep=config.seed=0,1"], rf"error: a sweep's report {name['matplotlib']}\.\nexit code 2"),
-        ([*exploit, "--player=test"], rf"error: the picture .* {name['matplotlib']}\.\nexit code 2"),
     ]
     asked = json.dumps([[*EXTRA_OF, "PIL"], [words for words, _ in expected]])
     done = subprocess.run([sys.executable, "-c", PLAIN, asked], cwd=ROOT, capture_output=True, text=True)

@@ -20,7 +20,6 @@ from codea1.lab.benchmarks.policies import policy_of_run
 from codea1.lab.export import export
 from codea1.lab.model_writer import merged
 from codea1.lab.opened_run import opened_run
-from codea1.lab.runs.saved_step import SavedStep
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters
@@ -31,6 +30,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.training.setup import assemble
 from tests.model_folders import load
+from tests.saved_step import SavedStep
 from tests.train_test import Played, assert_all_is_saved, scripting, train
 
 
@@ -95,7 +95,7 @@ def test_another_base_is_refused(whole, config, tmp_path, monkeypatch):
     monkeypatch.setattr("codea1.players.base._checksum", lambda _: "another")
     with pytest.raises(BadInput, match="is not what"):
         SavedStep(folder, ConfigDict(folder.config), 4).replay()
-    with pytest.raises(BadInput, match="is not what"), opened_run(str(folder.path), ["last"], Hosts()):
+    with pytest.raises(BadInput, match="is not what"), opened_run(str(folder.path), "last", Hosts()):
         pass
     with pytest.raises(BadInput, match=r"is not what .* its checksum is another, and was "):
         train(config, tmp_path / "run")

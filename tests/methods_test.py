@@ -16,7 +16,6 @@ from codea1.game.methods import METHODS, game_rules
 from codea1.lab.aot.jobs import models, plan
 from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.work import CHIPS
-from codea1.lab.runs.saved_step import SavedStep
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
@@ -26,6 +25,7 @@ from codea1.training.run import Run
 from codea1.training.setup import assemble
 from configs import code_a1, colab, gpu, laptop, tiny
 from tests.host_processes import run
+from tests.saved_step import SavedStep
 from tests.train_test import assert_all_is_saved, assert_same_run, promised, rows, scripted_answers, train
 
 __all__ = ["scripted_answers"]

@@ -12,11 +12,10 @@ from codea1.runtime.hosts import Hosts
 
 
 def test_players_are_those_of_the_step_that_is_taken(run):
-    with opened_run(str(run.path), ["6", "best", "0", "6"], Hosts()) as opened:
-        assert opened.steps == [0, 3, 6]
-        scales = []
-        for step in opened.steps:
-            opened.restore(step)
+    scales = []
+    for name, step in (("0", 0), ("best", 3), ("6", 6)):
+        with opened_run(str(run.path), name, Hosts()) as opened:
+            assert opened.step == step
             leaves = jax.tree.leaves(opened.parts.players["code"].state)
             scales.append(np.concatenate([np.asarray(leaf).ravel() for leaf in leaves if leaf.ndim]))
     np.testing.assert_allclose(scales[0] * 1.5, scales[1], rtol=1e-5, atol=1e-7)
@@ -24,13 +23,13 @@ def test_players_are_those_of_the_step_that_is_taken(run):
 
 
 def test_what_cannot_be_opened_is_one_sentence(run, tmp_path):
-    with pytest.raises(BadInput, match="has no step 4"), opened_run(str(run.path), ["4"], Hosts()):
+    with pytest.raises(BadInput, match="has no step 4"), opened_run(str(run.path), "4", Hosts()):
         pass
-    with pytest.raises(BadInput, match="is not a run folder"), opened_run(str(tmp_path / "none"), [], Hosts()):
+    with pytest.raises(BadInput, match="is not a run folder"), opened_run(str(tmp_path / "none"), "last", Hosts()):
         pass
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "config.json").write_text((run.path / "config.json").read_text())
-    with pytest.raises(BadInput, match="has no complete step"), opened_run(str(tmp_path / "empty"), [], Hosts()):
+    with pytest.raises(BadInput, match="has no step last"), opened_run(str(tmp_path / "empty"), "last", Hosts()):
         pass
 
 

@@ -39,7 +39,6 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
         "lab.worlds",
         "lab.data",
         "lab.benchmarks",
-        "lab.league",
         "lab.aot",
         "lab.runs",
         "lab.export",

@@ -15,8 +15,6 @@ from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_conf
 from codea1.config import config_of
 from codea1.lab import model_writer
 from codea1.lab.runs.book_export import open_book, read_export
-from codea1.lab.runs.saved_step import ROUNDING as OF_A_REPLAY
-from codea1.lab.runs.saved_step import SavedStep
 from codea1.models import huggingface, peft
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
@@ -27,6 +25,8 @@ from tests import host_processes
 from tests.conftest import ROOT
 from tests.host_processes import Process, assert_shown_once, finish, outputs
 from tests.models_peft_test import ALPHA, RANK, draw
+from tests.saved_step import ROUNDING as OF_A_REPLAY
+from tests.saved_step import SavedStep
 
 PROGRAM = (str(ROOT / "tests" / "train_on_hosts.py"),)
 ROUNDING = {"rtol": 2e-5, "atol": 1e-6}  # of float32, in sums over another order; 6e-8 was seen

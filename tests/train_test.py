@@ -23,7 +23,6 @@ from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
 from codea1.lab.report import figures
 from codea1.lab.report.run_report import show_report
-from codea1.lab.runs.saved_step import SavedStep
 from codea1.runs.book_files import read_shards, write_shards
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -42,6 +41,7 @@ from codea1.training.step import Step
 from codea1.training.validation import Best, Validation
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT, SHARED
+from tests.saved_step import SavedStep
 
 
 class Played(NamedTuple):
@@ -140,7 +140,7 @@ def assert_same_run(first: Path, second: Path, one: Run, other: Run) -> None:
         ).read_text()
 
 
-def assert_all_is_saved(ended: Trainer, config: ConfigDict, workdir: Path) -> None:
+def assert_all_is_saved(ended: Run, config: ConfigDict, workdir: Path) -> None:
     """A run that is opened again has the policies, optimizers and book of the trainer that wrote its last checkpoint.
 
     What follows is then the same: `test_six_steps_are_three_and_three_more`.

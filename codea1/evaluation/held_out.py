@@ -32,7 +32,6 @@ from codea1.sandbox.host.grading import LOST, Grader, require_judged, why_unjudg
 from codea1.values.verdict import Verdict
 
 SuiteScores = dict[str, float]  # of one suite, by metric
-Programs = Sequence[Sequence[str]]  # of each question, in their order
 SampleKey = tuple[int, int]  # of a program: the number of its question, and its own among the question's samples
 TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
@@ -93,12 +92,8 @@ def _evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     return result
 
 
-def evaluate_tests(
-    held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts, programs: Programs | None = None
-) -> PerQuestion:
+def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
     """Returns what suites written against mutants are worth, per question, on average over the mutants shown.
-
-    With `programs`, these are shown in place of the first mutants.
 
     `test_validity`: right tests among the K asked for, over K. `test_mutation_score`: share of all the question's
     mutants that fail a usable test of the suite, its answers replaced by the ground truth's; `_at_1` looks at the first
@@ -109,9 +104,7 @@ def evaluate_tests(
     """
     scores: dict[str, list[SuiteScores]] = {question.id: [] for question in held_out.questions}
     shares = Shares(hosts, list(scores))
-    if programs is None:
-        programs = [question.mutants[: held_out.shown_mutants] for question in held_out.questions]
-    suites = _suites(held_out, player, programs)
+    suites = _suites(held_out, player)
     for place, (question, shown, parsed) in enumerate(suites):
         score = _score_suite(held_out.num_tests, Judge(question, grader), shown, parsed)
         shares.add((question.id, place), partial(start, score))
@@ -156,27 +149,6 @@ def _programs(held_out: HeldOut, player: Player, samples: int, temperature: floa
         yield (row_of[sample.question_id], sample.index), program
 
 
-def one_program_each(held_out: HeldOut, player: Player) -> Programs:
-    """Returns what the Code LLM writes at temperature 1, one program for each question.
-
-    It is empty, which fails every test, for a question that does not fit into the prompt.
-    """
-    written = {row: program for (row, _), program in _programs(held_out, player, 1, temperature=1.0)}
-    return [(written.get(row, ""),) for row in range(len(held_out.questions))]
-
-
-def pass_rates(held_out: HeldOut, programs: Programs, grader: Grader, hosts: Hosts) -> list[float]:
-    """Returns, per question, the share of `programs` that pass its check script; NaN where there is none or as above.
-
-    Raises BadInput as `require_judged` does.
-    """
-    placed = [((row, index), program) for row, own in enumerate(programs) for index, program in enumerate(own)]
-    passed: list[list[float]] = [[] for _ in programs]
-    for (row, _), passes in check_programs(held_out, placed, grader, hosts):
-        passed[row].append(passes)
-    return [_mean(own) for own in passed]
-
-
 def check_programs(
     held_out: HeldOut, programs: Iterable[tuple[SampleKey, str]], grader: Grader, hosts: Hosts
 ) -> list[tuple[SampleKey, float]]:
@@ -198,11 +170,11 @@ def check_programs(
     ]
 
 
-def _suites(held_out: HeldOut, player: Player, programs: Programs) -> list[tuple[Question, str, ParsedSuite]]:
-    """Returns one suite for each program of each question, with the program that it was asked to break."""
+def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
+    """Returns one suite for each of the first mutants of each question, with the mutant that it was asked to break."""
     requests, suites = [], {}
-    for question, own in zip(held_out.questions, programs, strict=True):
-        for index, program in enumerate(own):
+    for question in held_out.questions:
+        for index, program in enumerate(question.mutants[: held_out.shown_mutants]):
             shown = program if held_out.sees_solution else None
             prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, shown, held_out.num_tests))
             suites[question.id, index] = (question, program, parse_suite("", question.entry_point))

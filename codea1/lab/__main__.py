@@ -1,7 +1,7 @@
-"""What researchers do around training: `codea1 lab league ...` is `python -m codea1.lab league ...`.
+"""What researchers do around training: `codea1 lab study ...` is `python -m codea1.lab study ...`.
 
 codea1 lab study studies/adversary.toml --workdir=runs/study
-codea1 lab league runs/a1_1 runs/golden_1 --output=runs/league
+codea1 lab convert kodcode train-*.parquet --output=data/kodcode_hard.parquet
 """
 
 from codea1.runtime.command import dispatch
@@ -10,13 +10,9 @@ COMMANDS = {
     "book": "the Mistake Book",
     "convert": "other datasets in the official form; mutants",
     "dump_tests": "suites of a Test LLM as fixed tests",
-    "exploit": "what one player can still gain",
-    "league": "players of several runs against each other",
     "minimal": "the whole game in one file",
-    "replay": "a step's update again",
     "siege": "the forgery score of any grader",
     "study": "a declared study; the paper's tables",
-    "sweep": "config values against each other",
     "worlds": "the questions of a world, for training to read",
 }
 

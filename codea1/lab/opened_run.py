@@ -1,7 +1,7 @@
-"""A run opened for its saved players to answer again: its components, checkpoints and a sandbox."""
+"""A run opened for the saved players of one step to answer again: its components and a sandbox."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,7 +15,6 @@ from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import require_base
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -24,32 +23,26 @@ from codea1.training.setup import Components, assemble
 
 @dataclass(frozen=True)
 class OpenedRun:
-    """A run whose players can be given the states of its checkpoints."""
+    """A run whose players have the states of one of its steps."""
 
     folder: RunFolder
     config: ConfigDict
     parts: Components
-    steps: Sequence[int]  # the chosen ones, in order, each once
+    step: int
     grader: Grader
-    checkpoints: Checkpoints
-
-    def restore(self, step: int) -> None:
-        """Gives the players their states of a step; step 0, how they started, is there until another is restored."""
-        if step:
-            self.parts.restore(self.checkpoints, step)
 
 
 @contextlib.contextmanager
 def opened_run(
     path: str,
-    steps: Sequence[str],
+    step: str,
     hosts: Hosts,
     config_for: Callable[[RunFolder], ConfigDict] = config_of,
 ) -> Iterator[OpenedRun]:
     """Opens a run; every host calls it, and each has a sandbox of its own until the end of the block.
 
     Args:
-      steps: of checkpoints, each "last", "best", a number or "0"; all checkpoints where none is named.
+      step: of a checkpoint: "last", "best" or a number; "0" is how the players started.
       config_for: returns the config to play with; by default the run's own. It may raise BadInput.
 
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
@@ -60,21 +53,15 @@ def opened_run(
         parts = assemble(config)
         checkpoints = Checkpoints.reader(folder.checkpoints)
     hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
-    found = hosts.of_main(lambda: _steps(checkpoints, folder, steps))
-    for name in parts.policies if found[-1] else ():
-        hosts.of_main(partial(require_base, config, name, checkpoints, found[-1]))
+    number = hosts.of_main(lambda: 0 if step == "0" else checkpoints.named(step, files="arrays/"))
+    for name in parts.policies if number else ():
+        hosts.of_main(partial(require_base, config, name, checkpoints, number))
     with hosts.agreed():
         pool = SandboxPool.of_config(config)
     with pool as sandbox:
-        yield OpenedRun(folder, config, parts, found, Grader(sandbox), checkpoints)
-
-
-def _steps(checkpoints: Checkpoints, folder: RunFolder, names: Sequence[str]) -> list[int]:
-    names = names or [str(step) for step in checkpoints.steps()]
-    found = {0 if name == "0" else checkpoints.named(name, files="arrays/") for name in names}
-    if not found:
-        raise BadInput(f"{folder.checkpoints} has no complete step.")
-    return sorted(found)
+        if number:
+            parts.restore(checkpoints, number)
+        yield OpenedRun(folder, config, parts, number, Grader(sandbox))
 
 
 def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
@@ -86,10 +73,8 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
 
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
     """
-    with opened_run(run, [step], hosts) as opened:
-        (number,) = opened.steps
-        opened.restore(number)
-        config, parts = opened.config, opened.parts
+    with opened_run(run, step, hosts) as opened:
+        config, parts, number = opened.config, opened.parts, opened.step
         asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
         measured = evaluate(asked, parts.players, opened.grader, hosts)
     evaluation = summary(measured, number, split, [question.id for question in asked.questions])

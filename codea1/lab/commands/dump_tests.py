@@ -51,8 +51,7 @@ def main() -> None:
     output = location(OUTPUT.value, "--output")
     from codea1.lab.opened_run import opened_run  # imports JAX, once the flags are checked
 
-    with opened_run(RUN.value, [STEP.value], hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
-        opened.restore(*opened.steps)
+    with opened_run(RUN.value, STEP.value, hosts, lambda folder: _config(folder, TEST_MODEL.value)) as opened:
         tests = list(_tests(opened, hosts))
     if hosts.is_main:
         write_static_tests(output, tests)

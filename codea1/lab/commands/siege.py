@@ -6,8 +6,8 @@
 Programs that forge a verdict, by family, and honest controls, right and plain wrong, are judged by the grader. It is a
 function of a file, paid(question, program), which returns whether it pays and None where it has no form for the
 question. Or it is a command that reads JSON lines with id, question and program, and prints a line {"id": ..., "paid":
-true} for each. docs/benchmarks.md says what a question has. No forgery does harm, but a grader may: it runs programs as it
-always does, in a process of its own that may die or hang.
+true} for each. docs/benchmarks.md says what a question has. No forgery does harm, but a grader may: it runs programs as
+it always does, in a process of its own that may die or hang.
 
 With --output the report, and each forged program, is in FOLDER/siege.md and siege.json. The exit code is 1 where more
 forgeries than --most are paid, or a control is judged wrongly.

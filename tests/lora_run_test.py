@@ -47,9 +47,8 @@ def config(micro_config: ConfigDict) -> ConfigDict:
 
 @pytest.fixture(scope="module")
 def whole(model_folder, data_folder, tmp_path_factory) -> Iterator[Played]:
-    """A run of six steps. The test player learns against past ones of the code player."""
+    """A run of six steps."""
     config = adapted(make_micro_config(model_folder, data_folder))
-    config.opponents.side, config.opponents.every = "code", 3
     folder = tmp_path_factory.mktemp("lora") / "run"
     with scripting():
         yield Played(folder, train(config, folder))
@@ -91,7 +90,6 @@ def test_another_base_is_refused(whole, config, tmp_path, monkeypatch):
         export(RunFolder(folder.path, changed), "code", "last", tmp_path / "out", "float32", Hosts())
     with pytest.raises(BadInput, match="is not what"):
         policy_of_run(RunFolder(folder.path, changed), 6, "code", (0, 0, 0), Hosts())
-    config.opponents.side, config.opponents.every = "code", 3
     monkeypatch.setattr("codea1.players.base._checksum", lambda _: "another")
     with pytest.raises(BadInput, match="is not what"):
         SavedStep(folder, ConfigDict(folder.config), 4).replay()

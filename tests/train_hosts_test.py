@@ -52,7 +52,6 @@ def config_file(model_folder, data_folder, tmp_path_factory) -> Path:
     config.validation.every = 2
     config.checkpoint.every = 1
     config.checkpoint.keep_last = 3
-    config.opponents.side, config.opponents.share, config.opponents.every = "both", 0.25, 1
     return write_config(config, tmp_path_factory.mktemp("config") / "config.py")
 
 

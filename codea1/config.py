@@ -555,5 +555,5 @@ def config_of(folder: RunFolder) -> ConfigDict:
         others = ", ".join(sorted(there ^ here)[:3])
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")
     _check_fields(config)
-    _check_values(config)  # and not what decides nothing, which earlier versions took; nor the reward: few need it
+    _check_values(config)  # and not the reward, which few need
     return config

@@ -100,7 +100,6 @@ def test_a_run_that_ends_between_two_checkpoints_does_not_save_what_went_bad(con
 
 
 def test_a_checkpoint_that_is_not_finite_is_not_taken_up(config, scripted_answers, spoil, tmp_path, monkeypatch):
-    """An earlier version made such checkpoints."""
     config.steps = 1
     with monkeypatch.context() as patch:
         patch.setattr(run, "_not_finite", lambda _: [])

@@ -47,3 +47,10 @@ def test_a_command_is_refused(name):
     done = subprocess.run([sys.executable, "-m", "codea1.lab", name], capture_output=True, text=True, cwd=ROOT)
     assert (done.returncode, done.stderr.count("\n")) == (2, 1)
     assert f"error: codea1 lab {name} was removed: commit {removed.STUDY_COMMIT}" in done.stderr
+
+
+def test_the_docs_list_all_of_it():
+    section = (ROOT / "docs" / "commands.md").read_text().partition("## What was removed\n")[2]
+    assert removed.STUDY_COMMIT in section
+    names = [*removed.FIELDS, *removed.METHODS, *removed.REWARDS, *removed.WORLDS, *removed.COMMANDS]
+    assert [name for name in names if name not in section] == []

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +13,9 @@ from hypothesis import strategies as st
 from bench.micro_run import content
 from codea1.game.book_pages import Pages
 from codea1.game.mistake_book import ALL_SHARDS, NUM_SHARDS, Bound, shard_of, shards_of_host
-from codea1.lab.runs.book_export import open_book
 from codea1.runs.book_files import BookHandler, decode, encode, read_shards, shard_file, write_shards
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import MANIFEST, write_manifest
-from tests.conftest import ROOT
 from tests.mistake_books import UPDATES, big, replay
 
 BIG = big(questions=150, tests=6)
@@ -89,24 +86,6 @@ def test_a_book_that_lacks_a_hosts_shards_is_not_finished(tmp_path):
 def test_a_host_writes_no_shard_of_another(tmp_path):
     with pytest.raises(KeyError):
         write_shards(epath.Path(tmp_path), BIG, shards_of_host(0, 2))
-
-
-def test_a_book_with_a_manifest_of_its_own_is_read(tmp_path):
-    """As commit 06c916b saved it: without files for empty shards."""
-    step = shutil.copytree(ROOT / "tests/golden/book_1", tmp_path / "4")
-    name, pages = open_book(f"{step}/book", "last")
-    assert {id: [entry.frequency for entry in page.entries.values()] for id, page in pages.items()} == {
-        "mbpp/7": [1, 2, 2, 2, 2],
-        "q": [2, 1],
-    }
-    for host in range(3):
-        assert set(read_shards(epath.Path(name), shards_of_host(host, 3))) <= set(pages)
-    copied = shutil.copytree(step / "book", tmp_path / "copy")
-    with pytest.raises(BadInput, match=r"copy is not the book of a checkpoint; .* commit 06c916b\.$"):
-        open_book(str(copied), "last")
-    next((step / "book").glob("shard_*")).unlink()
-    with pytest.raises(BadInput, match=r"shard_\d\d\.jsonl\.gz is missing\.$"):
-        open_book(name, "last")
 
 
 def the_shard(folder: epath.Path) -> epath.Path:

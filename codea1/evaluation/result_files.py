@@ -55,18 +55,13 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
     """Returns what `write_evaluation` was given, or None where there is no such file.
 
     Raises:
-      BadInput: the file is not an evaluation, or one of an older version.
+      BadInput: the file is not an evaluation.
     """
     path = folder.evaluations / f"{name}.json"
     try:
         evaluation = json_lines.loads(read(path))
-        for key in ("step", "split", "questions", "metrics"):
+        for key in ("step", "split", "questions", "question_ids", "metrics"):
             evaluation[key]
-        if "question_ids" not in evaluation:
-            raise BadInput(
-                f"{path} was made by an older version, which kept no question_ids: delete it, and "
-                "codea1.evaluate --run=RUN --step=STEP makes it anew from a checkpoint."
-            )
         if not fits(evaluation, _FORM):
             raise ValueError(f"{', '.join(_FORM)} are of another kind")
         for name in (evaluation["split"], *evaluation["metrics"]):

@@ -97,7 +97,7 @@ def require_base(
 ) -> None:
     """Raises BadInput where a player started from another model than there is now, of which it still has something.
 
-    See `base_checksums`; earlier versions saved those of the bases of adapters alone.
+    See `base_checksums`.
     """
     saved = checkpoints.state(step).get("bases", {}).get(player)
     if saved and not reference and config.frozen != player:

@@ -26,8 +26,6 @@ from codea1.storage.objects import names, read, write_atomically
 
 _THREADS = 8  # each request to object storage has latency, however small the file
 _GZIP_LEVEL = 5  # beyond it gzip takes twice the time for a few percent
-# Books up to commit 06c916b list their shards in a manifest of their own, and have no file for an empty shard.
-_OWN_MANIFEST = "manifest.json"
 
 
 class BookHandler(ocp.AsyncCheckpointHandler):
@@ -92,9 +90,6 @@ def read_shards(folder: epath.Path, shards: Sequence[int] = ALL_SHARDS) -> Pages
     listed = {name.removeprefix(beginning): entry for name, entry in read_manifest(folder.parent, beginning).items()}
     if not listed:
         raise BadInput(f"{folder.parent} has no Mistake Book.")
-    if _OWN_MANIFEST in listed:
-        written = {file["shard"] for file in loads(_read(folder, _OWN_MANIFEST, listed))["files"]}
-        shards = [shard for shard in shards if shard in written]
     pages: Pages = {}
     with ThreadPoolExecutor(_THREADS) as pool:
         contents = pool.map(lambda shard: _read(folder, shard_file(shard), listed), shards)

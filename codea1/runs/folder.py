@@ -127,7 +127,7 @@ class RunFolder:
 
     @property
     def made_with(self) -> dict[str, str]:
-        """The `versions` of when the run was made; none in runs up to commit d8ac66f. Raises BadInput."""
+        """The `versions` of when the run was made. Raises BadInput."""
         found = read_json(self.config_file).get(_MADE_WITH, {})
         return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
 

@@ -1,8 +1,7 @@
 """What a checkpoint records of the files that a run had written by then.
 
 The files of a checkpoint are in its manifest. What else there was, its state holds in "record": the name of each file
-in the run's folder with its size and CRC-32C; of metrics.jsonl as it was, for it grows. States up to commit d8ac66f
-hold those of metrics.jsonl alone, in "metrics".
+in the run's folder with its size and CRC-32C; of metrics.jsonl as it was, for it grows.
 """
 
 import re
@@ -19,8 +18,8 @@ _OF_THE_RECORD = re.compile(r"metrics\.jsonl|(samples|evaluations)/[\w.]+")  # n
 
 def recorded(state: Mapping[str, Any]) -> dict[str, Checksum]:
     """Returns what a checkpoint's state holds of the run's other files, by name in its folder."""
-    held = {"metrics.jsonl": state["metrics"]} if "metrics" in state else state.get("record") or {}
-    return {name: Checksum(*each) for name, each in held.items() if each and _OF_THE_RECORD.fullmatch(name)}
+    record = state.get("record") or {}
+    return {name: Checksum(*entry) for name, entry in record.items() if entry and _OF_THE_RECORD.fullmatch(name)}
 
 
 def compare(folder: RunFolder, record: Mapping[str, Checksum]) -> tuple[dict[str, str], list[str]]:

@@ -1,8 +1,8 @@
 """Every compiled function of a run on a mesh, and what else is in a chip's memory while each runs.
 
 The players live on all chips and take turns. Their references, states and critics are always there. While one
-generates, its published weights, the pages of its cache and all past players' weights are there too; while one learns,
-the micro-batches of all its mini-batches.
+generates, its published weights and the pages of its cache are there too; while one learns, the micro-batches of all
+its mini-batches.
 """
 
 from collections.abc import Mapping

@@ -81,7 +81,7 @@ def open_book(path: str, step: str) -> tuple[str, Pages]:
     if there.name == "book" and exists(there.parent / MANIFEST):
         return str(there), read_shards(there)
     if exists(there / MANIFEST):
-        raise BadInput(f"{path} is not the book of a checkpoint; a copy of one is read by codea1 up to commit 06c916b.")
+        raise BadInput(f"{path} is not the book of a checkpoint.")
     run = RunFolder.existing(path)
     checkpoints = Checkpoints.reader(run.checkpoints)
     number = checkpoints.named(step, files="book/")

@@ -53,7 +53,7 @@ here take the layout above, and were not compiled with adapters. With rank 32:
 
   size  lora  slice   learn  rollout  step, s
   7b    32    v5e-8     56%      88%      250
-  14b   32    v5e-16    89%      80%      318
+  14b   32    v5e-16    89%      86%      318
   32b   32    v6e-16    61%      81%      207
 """
 

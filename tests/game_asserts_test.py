@@ -90,3 +90,10 @@ def test_suites_are_read_as_the_paper_has_them():
     lines = ("assert f(1)", "assert 2 == f(1)", "assert f(1) is None", "assert not f(1)", "assert f(1) == 2")
     asserts = parse_suite("\n".join(["```python", *lines, "```"]), "f").asserts
     assert [each.test is not None for each in asserts] == [False, False, False, False, True]
+
+
+def test_an_entry_point_may_be_a_method_of_a_new_object():
+    test = parse_assert("assert Solution().f(1) == 2", "Solution().f")
+    assert test.text == "assert Solution().f(1) == 2"
+    for other in ("Trial().f", "Solution().g", "A().f", "f"):
+        assert isinstance(parse_assert(f"assert {other}(1) == 2", "Solution().f"), Rejected)

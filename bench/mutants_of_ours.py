@@ -96,8 +96,9 @@ CLAIMS = {
     "learn.values": ("learn_values_test.py",),
 }
 ALL = tuple(CLAIMS)[:7]  # whose mutants all run
-# Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`.
-UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict")
+# Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`. `tests` has
+# jaxtyping's import hook, which finds modules by itself: `_Changed` must come before it to change modules of `learn`.
+UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict", "tests")
 
 TIME_LIMIT = "time limit"
 
@@ -277,7 +278,7 @@ def warm_up(folder: Path) -> None:
     test.write_text("def test_one(): pass\n")
     with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
         pytest.main(["-q", "--noconftest", "-p", "no:cacheprovider", str(test)])
-    loaded = {name for name in sys.modules if name.startswith(("codea1.game", "codea1.learn", "tests"))}
+    loaded = {name for name in sys.modules if name.startswith(("codea1.game", "codea1.learn", "tests."))}
     if loaded:
         raise RuntimeError(f"these modules are imported already: {sorted(loaded)}")
     gc.freeze()

@@ -90,3 +90,9 @@ def test_suites_are_read_as_the_paper_has_them():
     lines = ("assert f(1)", "assert 2 == f(1)", "assert f(1) is None", "assert not f(1)", "assert f(1) == 2")
     asserts = parse_suite("\n".join(["```python", *lines, "```"]), "f").asserts
     assert [each.test is not None for each in asserts] == [False, False, False, False, True]
+
+
+def test_an_entry_point_may_be_a_method_of_a_new_object():
+    lines = [f"assert {call}(1) == 2" for call in ("Solution().f", "Trial().f", "Solution().g", "A().f", "f")]
+    asserts = parse_suite("\n".join(["```python", *lines, "```"]), "Solution().f").asserts
+    assert [suggested.test is not None for suggested in asserts] == [True, False, False, False, False]

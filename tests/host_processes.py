@@ -88,22 +88,18 @@ class Process:
         return line.decode()
 
 
-def start(count: int, program: Sequence[str], *flags: str, devices: int = 2) -> list[Process]:
-    """Starts so many with the flags that make them one."""
+def start(
+    count: int, program: Sequence[str], *flags: str, devices: int = 2, of_host_1: tuple[str, ...] = ()
+) -> list[Process]:
+    """Starts so many with the flags that make them one; the second may have more of its own."""
     join = *flags, f"--coordinator_address={free_address()}", f"--num_processes={count}"
-    own = [f"--process_id={index}" for index in range(count)]
-    return [Process(program, *join, own[index], devices=devices, index=index) for index in range(count)]
-
-
-def start_two(program: Sequence[str], *flags: str, devices: int = 2, of_host_1: tuple[str, ...] = ()) -> list[Process]:
-    """Starts the two with the flags that make them one."""
-    address = free_address()
-    own = (), of_host_1
-    join = f"--coordinator_address={address}", "--num_processes=2"
     return [
-        Process(program, *flags, *own[index], *join, f"--process_id={index}", devices=devices, index=index)
-        for index in range(2)
+        Process(program, *join, *of_host_1 * (index == 1), f"--process_id={index}", devices=devices, index=index)
+        for index in range(count)
     ]
+
+
+start_two = functools.partial(start, 2)
 
 
 def free_address() -> str:

@@ -63,12 +63,6 @@ def test_a_tpu_machine_asks_jax_unless_it_is_the_only_one(monkeypatch):
     assert hosts.join(None, None, None) == Hosts(0, 1)
 
 
-def test_what_jax_cannot_find_out_is_asked_for(monkeypatch):
-    monkeypatch.undo()
-    with pytest.raises(BadInput, match="give --coordinator_address"):
-        hosts.join("127.0.0.1:1234", 2, None)
-
-
 def test_hosts_that_jax_cannot_reach_are_late(monkeypatch):
     def initialize(*_: object, **__: object) -> None:
         raise jax.errors.JaxRuntimeError("DEADLINE_EXCEEDED: Barrier timed out.")

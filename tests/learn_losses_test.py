@@ -155,10 +155,6 @@ def test_unless_asked_for_neither_entropy_nor_the_sampler_counts():
     assert "importance_weight" not in diagnostics
 
 
-def test_equal_objectives_are_one_key_of_compiled_programs():
-    assert {ObjectiveConfig(kl_estimator="k2"): "compiled"}[ObjectiveConfig(kl_estimator="k2")] == "compiled"
-
-
 def test_unknown_names_are_refused():
     for name in ("average", "mean", "token-median"):
         with pytest.raises(ValueError, match=name):

@@ -179,10 +179,6 @@ def test_gspo_of_a_single_token_is_ppo_of_it():
     np.testing.assert_allclose(loss, [[0.0, -2.2]], rtol=1e-6)
 
 
-def test_equal_clips_are_one_key_of_compiled_programs():
-    assert {Clip(low=0.1): "compiled"}[Clip(low=0.1)] == "compiled"
-
-
 def test_cispo_equals_the_equation_and_drops_no_gradient():
     log_probs, old, advantages = random_rows()
     loss, gradient, diagnostics = value_and_gradient(cispo, log_probs, old, advantages, PAPER)

@@ -122,22 +122,6 @@ def player(request, config) -> Player:
     return player
 
 
-def test_decoupled_advantages_of_nothing_are_none():
-    player = SimpleNamespace(_critic=None, _config=SimpleNamespace(advantage="gdpo", advantage_ddof=1))
-    assert Player.advantages(player, [], [], [], (), (0.5, 0.5, 0.0)).shape == (0,)
-
-
-def test_no_number_of_a_section_can_be_taken_for_another():
-    for name, section in SECTIONS.items():
-        defaults = default_config()[name]
-        other = SECTIONS["test" if name == "code" else "code"]
-        one_of_two = {"advantage_ddof", "learn_truncated", "old_log_probs"}
-        for key, value in section.items():
-            assert key in one_of_two or value not in (defaults[key], other.get(key)), key
-        numbers = [value for key, value in section.items() if isinstance(value, float)]
-        assert len(set(numbers)) == len(numbers)
-
-
 class Reference:
     """What a player should be after the training steps that it is told of."""
 

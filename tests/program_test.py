@@ -73,20 +73,15 @@ BEGIN = "from codea1.config import default_config\n\ndef get_config(arg=None):\n
 @pytest.mark.parametrize(
     ("lines", "said"),
     [
-        ("c.code.lr = 1e-4", r"no field code\.lr: do you mean code\.learning_rate\?"),
         ("c.game.alhpa = 0.9", r"no field game\.alhpa: do you mean game\.alpha\?"),
-        ("c.learning_rate = 0.9", r"no field learning_rate: do you mean code\.learning_rate\?"),
         ("c.sampling = dict(top_k=3)", r"no field sampling\.top_k\."),
         ("c.cod.learning_rate = 1.0", r"line 5, c\.cod\.learning_rate = 1\.0: .* no field 'cod'.* \"code\""),
         ('c.steps = "3"', r'line 5, c\.steps = "3": a field of type int cannot be of type str'),
         ("c.steps = 3.0", r"line 5, c\.steps = 3\.0: a field of type int cannot be of type float"),
-        ("c.steps = None", r"config\.steps is None; it must be of type int"),
-        ("c.seed = True", r"config\.seed is True; it must be of type int"),
         ("c.mesh = None", r"config\.mesh is None; it must be a section"),
         ('c.code.row_lengths = ("a",)', r"config\.code\.row_lengths is \('a',\); it must be a tuple of numbers"),
         ("c.sft.expert_span = (0.5,)", r"config\.sft\.expert_span is \(0\.5,\); it must be a tuple of 2"),
         ("del c.seed", r"lacks the field seed"),
-        ("return None", r"get_config\(arg\) must return the config, not None"),
         ("open('/none')", r"No such file or directory: '/none'"),
         ("return c[", r"SyntaxError"),
     ],
@@ -185,28 +180,19 @@ def test_a_program_that_takes_a_word_wants_one(tmp_path):
         assert printed.count("\n") == 1
 
 
-def test_the_default_config_is_possible():
-    validate(default_config())
-
-
 @pytest.mark.parametrize(
     ("key", "value"),
     [
         ("game.alpha", 1.5),
         ("game.reward", "generous"),
-        ("game.book_cap", -1),
         ("game.book_policy", "oldest"),
         ("game.num_solutions", 1),
-        ("game.trained_solutions", 9),
         ("code.kl_estimator", "k4"),
         ("code.mini_batches", 7),
         ("code.overlong_buffer", 5000),
-        ("test.dual_clip", 0.5),
-        ("mesh.fsdp", 0),
         ("method", "silver"),
         ("steps", 0),
         ("profile.first_step", 112),
-        ("profile.first_step", -1),
         ("seed", -1),
     ],
 )

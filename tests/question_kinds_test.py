@@ -1,4 +1,4 @@
-"""Training on methods with nodes, on whole programs and on functions: each kind is played, learned from and resumed."""
+"""Training on methods with nodes and on whole programs: both kinds are played and learned from."""
 
 import json
 from collections.abc import Sequence
@@ -14,8 +14,8 @@ from codea1.lab.data.formats import FORMATS, kodcode
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from tests.conftest import SHARED
-from tests.data_formats_test import LEETCODE, MBPP, PACK, STDIN
-from tests.train_test import assert_same_run, rows, train
+from tests.data_formats_test import LEETCODE, PACK, STDIN
+from tests.train_test import rows, train
 
 REAL = SHARED / "data" / "real"
 FILES = {
@@ -24,14 +24,6 @@ FILES = {
     "kodcode": "KodCode-demo-prefill.json.gz",
 }
 ANSWERS = {  # programs, one of them wrong, and the calls of tests with right and wrong answers
-    "mbpp": (
-        ["def add_up(numbers, start=1):\n    return start + sum(numbers)", "def add_up(numbers):\n    return 1"],
-        ["add_up([1, 2]) == 4", "add_up([]) == 1", "add_up([5], start=2) == 8"],
-    ),
-    "humanevalpack": (
-        ["def helper(n):\n    return n + 1\nmore = helper", "def more(n):\n    return n + (n < 3)"],
-        ["more(1) == 2", "more(5) == 6", "more(7) == 7"],
-    ),
     "leetcode": (
         [LEETCODE["completion"], "class Solution:\n    def mirror(self, root, times=1):\n        return root"],
         ["Solution().mirror([1, 2]) == [1, None, 2]", "Solution().mirror([]) == []", "Solution().mirror([1], 2) == []"],
@@ -65,26 +57,14 @@ def config_of(micro: ConfigDict, train_on: str, validate_on: str, prompts: str, 
     return c
 
 
-def played(config: ConfigDict, folder: Path) -> list[dict]:
-    """Trains twice, once cut off and taken up again, and returns the samples."""
-    whole = train(config, folder / "whole")
-    with pytest.raises(KeyboardInterrupt):
-        train(config, folder / "cut", stop_after=1)
-    resumed = train(config, folder / "cut")
-    assert_same_run(folder / "whole", folder / "cut", whole, resumed)
-    return rows(folder / "whole")
-
-
 ROWS = {
-    "mbpp": [MBPP | {"test_list": MBPP["test_list"][:2]}, MBPP | {"task_id": 8, "text": "Add.", "test_list": []}],
-    "humanevalpack": [PACK, PACK | {"task_id": "Python/4", "prompt": PACK["prompt"].replace("One", "1")}],
     "leetcode": [LEETCODE, LEETCODE | {"task_id": "other", "query": "Mirror this tree."}],
     "apps": [STDIN, STDIN | {"problem_id": 6, "question": "Add the two."}],
 }
 
 
 @pytest.mark.parametrize("form", ROWS)
-def test_a_kind_of_question_is_learned_and_resumed(form, micro_config, tmp_path, monkeypatch):
+def test_a_kind_of_question_is_learned(form, micro_config, tmp_path, monkeypatch):
     programs, calls = ANSWERS[form]
 
     def answer(_: ChatTokenizer, ids: Sequence[int]) -> str:
@@ -94,19 +74,21 @@ def test_a_kind_of_question_is_learned_and_resumed(form, micro_config, tmp_path,
 
     monkeypatch.setattr(ChatTokenizer, "decode", answer)
     questions = training_set(form, ROWS[form], tmp_path)
-    samples = played(config_of(micro_config, questions, questions, "tiny", 384), tmp_path)
+    train(config_of(micro_config, questions, questions, "tiny", 384), tmp_path / "run")
+    samples = rows(tmp_path / "run")
     rewards = {player: {row["reward"] for row in samples if row["player"] == player} for player in ("code", "test")}
     assert len(rewards["code"]) > 1, rewards
     assert max(rewards["test"]) > 0.4, rewards
-    metrics = read_metrics(RunFolder.existing(str(tmp_path / "whole")).metrics)
+    metrics = read_metrics(RunFolder.existing(str(tmp_path / "run")).metrics)
     assert any(row.get("validation/code_pass_at_1") for row in metrics)  # by the check scripts
 
 
 @pytest.mark.long
 @pytest.mark.skipif(not REAL.exists(), reason="real files are not part of the project")
 @pytest.mark.parametrize("form", FILES)
-def test_real_rows_are_trained_on_and_resumed(form, micro_config, tmp_path):
+def test_real_rows_are_trained_on(form, micro_config, tmp_path):
     found = ({"kodcode": kodcode(0.7)} | FORMATS)[form].rows(str(REAL / FILES[form]))
     questions = training_set(form, [row for _, row in islice(found, 60)], tmp_path)
-    validation = training_set("humanevalpack", ROWS["humanevalpack"], tmp_path)
-    assert played(config_of(micro_config, questions, validation, "default", 3072), tmp_path)
+    validation = training_set("humanevalpack", [PACK, PACK | {"task_id": "Python/4"}], tmp_path)
+    train(config_of(micro_config, questions, validation, "default", 3072), tmp_path / "run")
+    assert rows(tmp_path / "run")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from bench.micro_run import content
 from codea1.game.book_pages import Pages
-from codea1.game.mistake_book import ALL_SHARDS, NUM_SHARDS, Bound, shard_of, shards_of_host
+from codea1.game.mistake_book import NUM_SHARDS, Bound, shard_of, shards_of_host
 from codea1.runs.book_files import BookHandler, decode, encode, read_shards, shard_file, write_shards
 from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import MANIFEST, write_manifest
@@ -104,13 +104,6 @@ def change(path: epath.Path, how: Callable[[bytes], bytes]) -> None:
     path.write_bytes(how(path.read_bytes()))
 
 
-def change_body(folder: epath.Path, how: Callable[[dict], object]) -> None:
-    """Changes the manifest and leaves its checksum as it was."""
-    body = json.loads(manifest(folder).read_text())
-    how(body)
-    manifest(folder).write_text(json.dumps(body))
-
-
 def sign(folder: epath.Path, data: bytes | None) -> None:
     """Replaces the shard, with a manifest that says so."""
     the_shard(folder).unlink()
@@ -126,33 +119,17 @@ def rewrite_shard(folder: epath.Path, how: Callable[[list[dict]], object]) -> No
     sign(folder, gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
 
 
-MANIFEST_FAULTS = {
-    "missing": lambda f: manifest(f).unlink(),
-    "empty": lambda f: manifest(f).write_bytes(b""),
-    "cut": lambda f: change(manifest(f), lambda data: data[: len(data) // 2]),
-    "not text": lambda f: change(manifest(f), lambda data: b"\xff\xfe" + data),
-    "flipped digit": lambda f: change(manifest(f), lambda data: data.replace(b'"size": ', b'"size": 1', 1)),
-    "not an object": lambda f: manifest(f).write_text("[]"),
-    "no checksum": lambda f: change_body(f, lambda body: body.pop("crc32c")),
-    "wrong checksum": lambda f: change_body(f, lambda body: body.update(crc32c="0" * 8)),
-    "a shard left out": lambda f: change_body(f, lambda body: body["files"].popitem()),
-}
 SHARD_FAULTS = {
     "missing": lambda f: the_shard(f).unlink(),
     "empty": lambda f: the_shard(f).write_bytes(b""),
     "cut": lambda f: change(the_shard(f), lambda data: data[:-9]),
-    "cut and filled": lambda f: change(the_shard(f), lambda data: data[:-9] + bytes(9)),
-    "longer": lambda f: change(the_shard(f), lambda data: data + b"\0"),
-    "flipped in the header": lambda f: change(the_shard(f), lambda data: flipped(data, 4)),
     "flipped in the middle": lambda f: change(the_shard(f), lambda data: flipped(data, len(data) // 2)),
     "another shard's": lambda f: the_shard(f).write_bytes((f / shard_file((SHARD + 1) % NUM_SHARDS)).read_bytes()),
     "of an older book": lambda f: the_shard(f).write_bytes(encode({})),
-    "missing, signed": lambda f: sign(f, None),
     "not gzip": lambda f: sign(f, b"plain"),
     "cut gzip, signed": lambda f: sign(f, the_shard(f).read_bytes()[:-9]),
     "bad deflate, signed": lambda f: sign(f, flipped(the_shard(f).read_bytes(), 30)),
     "not UTF-8": lambda f: sign(f, gzip.compress(b"\xff")),
-    "not JSON": lambda f: sign(f, gzip.compress(b"{")),
     "not an object": lambda f: rewrite_shard(f, lambda rows: rows.insert(0, [])),
     "an entry that is none": lambda f: rewrite_shard(f, lambda rows: rows[0]["entries"].append(7)),
     "no entries": lambda f: rewrite_shard(f, lambda rows: rows[0].update(entries=[])),
@@ -161,13 +138,6 @@ SHARD_FAULTS = {
     "a question twice": lambda f: rewrite_shard(f, lambda rows: rows.append(rows[0])),
     "another shard's question": lambda f: rewrite_shard(f, lambda rows: rows[0].update(question_id="mbpp/2")),
 }
-
-
-@pytest.mark.parametrize("fault", MANIFEST_FAULTS)
-def test_a_bad_manifest_is_told_by_name(tmp_path, fault):
-    folder = write(tmp_path, BIG)
-    MANIFEST_FAULTS[fault](folder)
-    check_sentence(folder, manifest(folder))
 
 
 @pytest.mark.parametrize("fault", SHARD_FAULTS)
@@ -209,7 +179,3 @@ def test_every_flipped_bit_of_a_shard_is_seen(tmp_path_factory, data):
     the_shard(folder).write_bytes(wrong)
     with pytest.raises(BadInput, match="damaged"):
         read_shards(folder)
-
-
-def test_the_shards_are_sixty_four():
-    assert len(ALL_SHARDS) == NUM_SHARDS == 64

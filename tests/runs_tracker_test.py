@@ -126,14 +126,3 @@ def test_what_cannot_begin_is_told_once_and_the_run_goes_on(folder: RunFolder, m
     assert [(row["x"], row["log/failures"]) for row in read_metrics(folder.metrics)] == [(1, 1), (2, 1)]
     told = " ".join(capsys.readouterr().out.split())
     assert told.count("W&B failed, and the run goes on: ConnectionError: no way to api.wandb.ai") == 1
-
-
-def test_what_fails_later_is_counted(folder: RunFolder, monkeypatch):
-    def refuse(*_: object, **__: object) -> None:
-        raise OSError("gone")
-
-    with open_record(folder, done=-1) as record:
-        monkeypatch.setattr(record._tracker._run, "log", refuse)
-        record.write_samples(2, [CODE, TEST])
-        record.write_metrics(2, {"x": 1.0})
-    assert [row["log/failures"] for row in read_metrics(folder.metrics)] == [2]

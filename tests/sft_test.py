@@ -73,9 +73,3 @@ def test_a_workdir_in_which_another_begins_gets_no_config(tmp_path):
         code, _, errors = sft(f"--workdir={tmp_path}", *SMALL)
     assert (code, "another process works there" in errors) == (2, True)
     assert os.listdir(tmp_path) == [".lock"]
-
-
-def test_impossible_settings_leave_nothing_behind(tmp_path):
-    code, _, errors = sft(f"--workdir={tmp_path / 'sft'}", "--config.sft.length=20")
-    assert (code, "fit" in errors) == (2, True)
-    assert not (tmp_path / "sft").exists()

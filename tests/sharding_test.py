@@ -5,8 +5,6 @@ sharding_eight_devices.py.
 """
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
 from jax.sharding import AxisType
 
@@ -59,15 +57,3 @@ def test_the_mesh_takes_the_devices_there_are():
 def test_a_mesh_that_does_not_fit_is_refused(sizes):
     with pytest.raises(BadInput, match="does not multiply to the 1 devices"):
         sharding.make_mesh(*sizes, devices=jax.devices()[:1])
-
-
-def test_constrain_leaves_an_array_without_a_mesh_alone():
-    x = jnp.ones((2, 3))
-    assert sharding.constrain(x, "batch", None) is x
-
-
-def test_to_host_gives_numpy_arrays():
-    tree = {"a": jnp.arange(3), "b": np.ones(2)}
-    host = sharding.to_host(tree)
-    assert all(type(x) is np.ndarray for x in jax.tree.leaves(host))
-    np.testing.assert_array_equal(host["a"], [0, 1, 2])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
-import requests
 from gcsfs.retry import HttpError
 
 from codea1.runtime.errors import StorageFailed, StorageOutage
@@ -28,19 +27,14 @@ def caused(outer: Exception, inner: Exception) -> Exception:
     ("error", "fault"),
     [
         (os_error(errno.ENOSPC), Fault.FULL),
-        (os_error(errno.EDQUOT), Fault.FULL),
         (os_error(errno.EFBIG), Fault.FULL),
         (os_error(errno.EACCES), Fault.DENIED),
-        (os_error(errno.EROFS), Fault.DENIED),
         (os_error(errno.ENOENT), Fault.GONE),
         (os_error(errno.EIO), Fault.BROKEN),
         (os_error(errno.ESTALE), Fault.TRANSIENT),
-        (os_error(errno.ECONNRESET), Fault.TRANSIENT),
         (TimeoutError(), Fault.TRANSIENT),
         (aiohttp.ClientPayloadError("cut"), Fault.TRANSIENT),
-        (requests.exceptions.ProxyError(), Fault.TRANSIENT),
         (HttpError({"code": 503, "message": "x"}), Fault.TRANSIENT),
-        (HttpError({"code": 429, "message": "x"}), Fault.TRANSIENT),
         (HttpError({"code": 401, "message": "x"}), Fault.DENIED),
         (OSError("Forbidden: https://storage.googleapis.com/..."), Fault.DENIED),
         (ValueError("PERMISSION_DENIED: Error writing ..."), Fault.DENIED),

@@ -56,11 +56,6 @@ def test_the_demo_begins_from_the_wheel_in_an_empty_folder(unpacked, tmp_path):
     assert "pass@1" in run(unpacked, tmp_path, "report", "run")
 
 
-def test_the_papers_study_is_in_the_wheel(unpacked, tmp_path):
-    study = ("lab", "study", "studies/paper.toml", "--config=tiny:steps=1", "--dry_run")
-    assert "-m codea1.report runs/study/code_a1_0 " in run(unpacked, tmp_path, *study)
-
-
 def test_a_command_that_does_not_exist_is_told():
     done = subprocess.run([sys.executable, "-m", "codea1", "trian"], capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -8,7 +8,6 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from bench.siege import __main__ as bench_siege
 from codea1.lab.commands import siege as siege_command
 from codea1.lab.siege.attempts import OWN, RIGHT, attempts, families, questions, sources
 from codea1.lab.siege.processes import DIED, NOT_ASKED, NOT_PAID, PAID, GraderCommand, GraderProcess
@@ -64,10 +63,13 @@ def test_there_are_enough_of_each_kind_and_each_is_told_apart():
     assert {questions()[each.question]["kind"] for each in forgeries} == {"function", "method", "stdin"}
 
 
-def test_the_page_tells_of_the_families_and_reports_that_there_are():
+def test_the_page_of_peers_names_the_families_and_reports_that_there_are():
     page = (ROOT / "results" / "siege_peers.md").read_text()
-    assert bench_siege.ways() in page
-    assert bench_siege.reports() in page
+    for family in families().values():
+        assert f"| {family.title} | {family.works} | {family.defence} |" in page
+    for name, report in sources().items():
+        count = sum(attempt.source == name for attempt in attempts() if attempt.is_forgery)
+        assert f"| [{report['text']}]({report['url']}) | {count} |" in page
 
 
 @pytest.mark.parametrize("level", Isolation)

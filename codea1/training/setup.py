@@ -119,9 +119,8 @@ def assemble(config: ConfigDict) -> Components:
                 raise BadInput(f"config.data.{name}: question {question.id} has no check script to judge programs by.")
     if config.game.mutant_weight and not any(question.paid_mutants for question in train):
         raise BadInput(
-            f"config.game.mutant_weight is {config.game.mutant_weight}, but no question of {config.data.train.source} "
-            "has mutants: `python -m codea1.lab convert json "
-            f"{config.data.train.source} --mutants=8 --output=FILE.parquet` makes them."
+            f"config.game.mutant_weight is {config.game.mutant_weight}, but no question has any: `python -m "
+            f"codea1.lab convert json {config.data.train.source} --mutants=8 --output=FILE.parquet` makes them."
         )
     policies: dict[str, Player] = {}
     for name in rules.method.policies:

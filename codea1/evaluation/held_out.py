@@ -16,13 +16,12 @@ from ml_collections import ConfigDict
 from codea1.evaluation.result_files import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
-from codea1.game.asserts import MarkedAssert
-from codea1.game.calls import CallTest
+from codea1.game.asserts import tests_of
 from codea1.game.grading import Judge
 from codea1.game.methods import Rules
 from codea1.game.prompts import PromptTemplates, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, INFRA, OfficialReward, StrictReward
+from codea1.game.rewards import INFRA, OfficialReward, StrictReward, killed
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
 from codea1.runtime.futures import Awaiting, every, start
@@ -196,8 +195,8 @@ def _score_suite(num_tests: int, judge: Judge, shown: str, parsed: ParsedSuite) 
     strict, official = StrictReward(alpha=0.0, num_tests=num_tests), OfficialReward(alpha=0.0, num_tests=num_tests)
     question = judge.question
     answers = yield from judge.answers(official.calls(parsed))
-    right = _tests(strict.mark(parsed, answers, strict.signature(question)))
-    usable = _tests(official.mark(parsed, answers, official.signature(question)))[:num_tests]
+    right = tests_of(strict.mark(parsed, answers, strict.signature(question)))
+    usable = tests_of(official.mark(parsed, answers, official.signature(question)))[:num_tests]
     lost = LOST if any(answer.reason == INFRA for answer in answers.values()) else ""
     runs = [judge.grade(shown, right), *(judge.grade(mutant, usable) for mutant in question.mutants)]
     gradings = yield from every(runs)
@@ -207,19 +206,11 @@ def _score_suite(num_tests: int, judge: Judge, shown: str, parsed: ParsedSuite) 
         return dict.fromkeys(TEST_METRICS, math.nan), reason
     scores = {
         "test_validity": len(right) / num_tests,
-        "test_mutation_score": _mean([_killed(row) for row in verdicts]),
-        "test_mutation_score_at_1": _mean([_killed(row[:1]) for row in verdicts]),
-        "test_strict_kill": float(_killed(of_shown)),
+        "test_mutation_score": _mean([killed(row) is True for row in verdicts]),
+        "test_mutation_score_at_1": _mean([killed(row[:1]) is True for row in verdicts]),
+        "test_strict_kill": float(killed(of_shown) is True),
     }
     return scores, reason
-
-
-def _tests(marked: Sequence[MarkedAssert]) -> list[CallTest]:
-    return [test for item in marked if (test := item.test)]
-
-
-def _killed(verdicts: Sequence[Verdict]) -> bool:
-    return any(verdict in FAILED for verdict in verdicts)
 
 
 def _mean(values: Sequence[float]) -> float:

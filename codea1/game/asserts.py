@@ -6,7 +6,7 @@ not count as a test carries the reason.
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -81,6 +81,11 @@ class MarkedAssert:
         assert self.parsed.call is not None
         assert self.truth is not None
         return CallTest(self.parsed.call, self.truth)
+
+
+def tests_of(marked: Iterable[MarkedAssert]) -> list[CallTest]:
+    """Returns the tests of those asserts that run, in their order."""
+    return [test for item in marked if (test := item.test)]
 
 
 def split_statements(text: str) -> Iterator[str]:

@@ -15,7 +15,7 @@ from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, parse_suite
-from codea1.game.asserts import MarkedAssert, golden_tests
+from codea1.game.asserts import MarkedAssert, golden_tests, tests_of
 from codea1.game.calls import Call, CallTest
 from codea1.game.methods import Rules
 from codea1.game.question import Question, Signature
@@ -261,11 +261,6 @@ def mutants_of(question: Question, rules: Rules) -> tuple[Sequence[str], Sequenc
         question.paid_mutants if rules.reward.mutant_weight else (),
         question.hidden_mutants if rules.hidden_reward else (),
     )
-
-
-def tests_of(marked: Iterable[MarkedAssert]) -> list[CallTest]:
-    """Returns the tests of those asserts that run, in their order."""
-    return [test for item in marked if (test := item.test)]
 
 
 def verdicts_by_key(tests: Mapping[Key, Sequence[CallTest]], grading: Grading) -> dict[Key, list[Verdict]]:

@@ -13,7 +13,7 @@ from itertools import chain
 import numpy as np
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite
-from codea1.game.asserts import Mark, MarkedAssert
+from codea1.game.asserts import Mark, MarkedAssert, tests_of
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
@@ -89,7 +89,7 @@ class SuiteRecord:
     @property
     def tests(self) -> list[CallTest]:
         """The tests that run on the solution, in the order written."""
-        return [test for item in self.marked if (test := item.test)]
+        return tests_of(self.marked)
 
     @property
     def exposes(self) -> bool:

@@ -11,8 +11,6 @@ EXTRAS ?= dev
 TABLES ?= runs/tables
 TABLES_STEPS ?= 40
 TABLES_AT_ONCE ?= 2
-STUDY ?= runs/study
-STUDY_FLAGS ?=
 LOCK_FLAGS ?=
 
 # Where libtpu is installed, to compile for TPUs, JAX would look for one.
@@ -22,7 +20,7 @@ export JAX_PLATFORMS ?= cpu
 RUN = GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(VENV)/bin/python
 INSTALL = $(VENV)/bin/pip install --quiet --constraint requirements.lock
 
-.PHONY: install train tables study docs address test test-rest test-all test-long lint lock clean
+.PHONY: install train tables docs address test test-rest test-all test-long lint lock clean
 
 install: $(VENV)/.base
 
@@ -34,10 +32,6 @@ train: $(VENV)/.base
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base
 	$(RUN) -m codea1.lab study studies/paper.toml --config=$(CONFIG):world=classic,steps=$(TABLES_STEPS) --workdir=$(TABLES) --at_once=$(TABLES_AT_ONCE)
-
-# Which recipe makes the adversary pay, in which world: docs/adversary.md. STUDY_FLAGS=--hours=2 stops after two hours.
-study: $(VENV)/.base
-	$(RUN) -m codea1.lab study studies/adversary.toml --workdir=$(STUDY) $(STUDY_FLAGS)
 
 PYTEST = $(VENV)/bin/python -m pytest -q -n 3 --timeout=900 --dist loadfile --no-loadscope-reorder --durations=15
 

@@ -4,7 +4,6 @@ The pictures are not drawn: another Matplotlib draws other pixels.
 """
 
 import tarfile
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,28 +13,23 @@ from codea1.lab.paper import report as paper_report
 from codea1.lab.paper.experiments import read_run
 from codea1.lab.paper.report import filled, markdown, runs_table
 from codea1.lab.report import figures as every_figure
-from codea1.lab.study import figures, report, worlds
+from codea1.lab.study import report
 from codea1.lab.study.declaration import read_study
 from codea1.lab.study.results import Results
 from tests.conftest import ROOT
 
 RESULTS = ROOT / "results"
-facts = cache(worlds.world_facts)  # tables and figures of two studies ask for the same
 
 
 @pytest.mark.parametrize(
     ("study", "folder"),
     [
-        ("adversary", "study"),
-        ("law", "law"),
         ("real", "study_real"),
         ("real_searched", "real_searched"),
         ("real_gpu", "real_gpu"),
     ],
 )
 def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    for module in (worlds, figures):
-        monkeypatch.setattr(module, "world_facts", facts)
     monkeypatch.setattr(every_figure, "picture", lambda *_: b"")
     results = Results(str(ROOT / "studies" / f"{study}.results.gz"))
     written = report.write(read_study(str(ROOT / "studies" / f"{study}.toml")), results, str(tmp_path))

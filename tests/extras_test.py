@@ -75,7 +75,7 @@ def test_training_and_reports_need_no_extra_and_what_does_says_which(micro_confi
         ([*train, f"{source}={tmp_path}/set"], rf"error: .*/set {name['tensorflow_datasets']}\.\nexit code 2"),
         ([*train, "--config.log.wandb.project=p"], rf"error: .*project is 'p'; .* {name['wandb']}\.\nexit code 2"),
         (["lab.commands.convert", "mbpp", file, "--output=a.parquet"], rf"error: .* {name['pyarrow']}\.\nexit code 2"),
-        (["lab.commands.study", "studies/law.toml"], rf"error: .* {name['matplotlib']}\.\nexit code 2"),
+        (["lab.commands.study", "studies/real.toml"], rf"error: .* {name['matplotlib']}\.\nexit code 2"),
     ]
     asked = json.dumps([[*EXTRA_OF, "PIL"], [words for words, _ in expected]])
     done = subprocess.run([sys.executable, "-c", PLAIN, asked], cwd=ROOT, capture_output=True, text=True)

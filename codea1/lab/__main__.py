@@ -1,6 +1,6 @@
 """What researchers do around training: `codea1 lab study ...` is `python -m codea1.lab study ...`.
 
-codea1 lab study studies/adversary.toml --workdir=runs/study
+codea1 lab study studies/paper.toml --workdir=runs/tables
 codea1 lab convert kodcode train-*.parquet --output=data/kodcode_hard.parquet
 """
 

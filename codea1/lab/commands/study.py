@@ -1,14 +1,12 @@
 """Runs a declared study and writes its report: which recipe, in which world, by how much.
 
-  make study
-  # or
-  python -m codea1.lab study studies/adversary.toml --workdir=runs/study --at_once=2 --hours=2
+  python -m codea1.lab study studies/real_searched.toml --workdir=runs/study --hours=2
   # every method of the paper, and its tables (docs/tables.md)
   python -m codea1.lab study studies/paper.toml --config=configs/tiny.py:steps=40 --workdir=runs/tables
   python -m codea1.lab study studies/paper.toml --config=configs/code_a1.py:size=1.5b,topology=v5e-16 \
     --workdir=gs://BUCKET/tables --dry_run
 
-Each run that ends adds a row to the results, a file beside the declaration (studies/adversary.results.gz); rows that
+Each run that ends adds a row to the results, a file beside the declaration (studies/real.results.gz); rows that
 are there are not run again, so that a study goes on from its results alone, on any machine. Of the paper's study the
 run folders are the results. The command given again goes on where it was, also after it was killed. A job that fails is
 reported and left; the others go on, but for those that read what it was to write, and the exit code is 1.

@@ -1,8 +1,7 @@
-"""Prepares the questions of worlds, for training and evaluation to read them; measures them; writes tests by a rule.
+"""Prepares the questions of worlds, for training and evaluation to read them, or writes tests for them by a rule.
 
   python -m codea1.lab worlds classic                  # what a config's source `procedural` is
-  python -m codea1.lab worlds blind r32 --folder=data
-  python -m codea1.lab worlds blind met --facts        # how many mistakes inputs of each kind expose
+  python -m codea1.lab worlds classic blind --folder=data
   python -m codea1.lab worlds blind --rule=statement --count=7 --output=tests.jsonl
 
 `codea1.sft` does the first for its config. A run that starts from other models needs it before, as does whoever
@@ -19,15 +18,12 @@ from codea1.storage.objects import location
 
 FOLDER = flags.DEFINE_string("folder", "data", "config.data.folder of the runs that read them")
 RULE = flags.DEFINE_string("rule", "", "of codea1/lab/worlds/rules.py, that writes tests for the training questions")
-COUNT = flags.DEFINE_integer("count", 0, "tests of each question, at most; 0: all that the rule has", lower_bound=0)
-FACTS = flags.DEFINE_bool("facts", False, "print a table of the worlds, measured without training, and prepare nothing")
+COUNT = flags.DEFINE_integer("count", 7, "tests of each question, at most", lower_bound=1)
 OUTPUT = flags.DEFINE_string("output", "", "the rule's file, local or gs://; what is there is replaced")
 
 
 def main(*worlds: str) -> None:
-    if RULE.value:
-        require_absent("without --rule", FACTS)
-    else:
+    if not RULE.value:
         require_absent("with --rule", OUTPUT, COUNT)
     if RULE.value and (len(worlds) != 1 or not OUTPUT.value):
         raise BadInput("a rule writes the tests of one world: give --output, the file to write, and one WORLD.")
@@ -40,12 +36,7 @@ def main(*worlds: str) -> None:
         output = location(OUTPUT.value, "--output")
         tests = list(ruled_tests(world_named(worlds[0]), RULE.value, COUNT.value))
         write_static_tests(output, tests)
-        print(f"wrote {output}: {sum(len(own) for _, own in tests):,} tests of {len(tests):,} questions")
-        return
-    if FACTS.value:
-        from codea1.lab.study.worlds import worlds_table
-
-        print(worlds_table([world_named(world).name for world in worlds]))
+        print(f"wrote {output}: {sum(len(written) for _, written in tests):,} tests of {len(tests):,} questions")
         return
     for world in worlds:
         prepare(world, FOLDER.value)

@@ -118,7 +118,7 @@ def _suite(task: Task, program: str, is_shown: bool, rng: random.Random, recipe:
     expert = rng.random() < recipe.expert_suites
     rng.random()  # decides nothing: without it the corpus of the published runs would be another
     if expert and recipe.world.name != CLASSIC:
-        inputs = expert_inputs(task, program if is_shown else None, rng)
+        inputs = task.aimed_inputs(program if is_shown else task.problem, rng)
     else:
         inputs = usual_inputs(task, _EXPERT_DRAWS if expert else recipe.num_tests, rng)
     truths, shown = behaviour(task.program(), inputs), behaviour(program, inputs)
@@ -144,19 +144,6 @@ def _worked_test(task: Task, arguments: tuple, answer: Any) -> str:
     name = task.signature[-2]
     working = outcome(task.working(), arguments)
     return f"{name} = {arguments[0]!r}  # {working!r}\nassert {ENTRY_POINT}({name}) == {answer!r}"
-
-
-def expert_inputs(task: Task, program: str | None, rng: random.Random) -> list[tuple]:
-    """Returns different inputs among which an expert of a rare world looks for those that expose what they see.
-
-    They are aimed at the program, or at the problem where none is in sight. In a searched world those that expose the
-    program are among them, near a constant or not.
-    """
-    inputs = task.aimed_inputs(task.problem if program is None else program, rng)
-    if program is None or not task.composition.world.searched:
-        return inputs
-    found = task.exposing(program)
-    return [*found, *(each for each in inputs if each not in found)]
 
 
 def usual_inputs(task: Task, number: int, rng: random.Random) -> list[tuple]:

@@ -76,6 +76,8 @@ CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM cho
 _OF_ONE = ("model", "weights", "test_model", "test_weights", "step", "seed", "samples")
 _LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
 
+PASS = "code_pass_at_1"
+
 # A split, "before" or "after" training, and whose Test LLM chose among the samples.
 Key = tuple[str, str, str]
 
@@ -189,6 +191,9 @@ class Result:
     def has_ended(self) -> bool:
         """Whether the last step of its config is done."""
         return bool(self.rows) and self.rows[-1]["step"] >= self.fields.get("steps", 0)
+
+
+Arms = Mapping[str, Sequence[Result]]
 
 
 def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str]) -> dict[Key, Mapping[str, Any]]:

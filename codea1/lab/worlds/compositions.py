@@ -112,23 +112,12 @@ class Task:
     def own_constant(self, choices: Choices, rng: random.Random) -> int:
         """Returns a constant for such a special case, with which it shows.
 
-        It is an input that does not qualify by the question's condition. In a searched world a case is made of it that
-        shows on no bland input.
+        It is an input that does not qualify by the question's condition.
         """
         world = self.composition.world
-        while world.searched:
-            own = rng.choice(world.values)
-            shown = self.exposing(self.program(choices, own))
-            if shown and not any(x in world.integers for (x,) in shown):
-                return own
         is_list = self.composition.family == LIST
         qualify = behaviour(self.working(), (([x] if is_list else x,) for x in world.values))
         return rng.choice([x for x, qualifies in zip(world.values, qualify, strict=True) if not qualifies])
-
-    def exposing(self, program: str) -> list[tuple]:
-        """Returns the hidden inputs on which a program differs from the truth."""
-        answers = zip(self.hidden_inputs, behaviour(program, self.hidden_inputs), self.hidden_outcomes, strict=True)
-        return [each for each, shown, truth in answers if shown != truth]
 
     def aimed_inputs(self, text: str, rng: random.Random) -> list[tuple]:
         """Returns different argument tuples, in random order, made of the constants in a program or problem.
@@ -179,8 +168,7 @@ class Task:
 
     def _expressions(self, choices: Choices, own: int | None) -> list[str]:
         if own is None and self.has_own_constant(choices):
-            each = f"/{choices}" if self.composition.world.searched else ""  # another constant in each near miss
-            own = self.own_constant(choices, random.Random(f"{self.id}/own{each}"))
+            own = self.own_constant(choices, random.Random(f"{self.id}/own"))
         templates = zip(self._templates(choices), self.constants, strict=True)
         return [Component.fill(template, constant, own or 0) for template, constant in templates]
 

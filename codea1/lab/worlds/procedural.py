@@ -34,7 +34,7 @@ USUAL_MUTANTS = 6  # single near misses are filled up to this number with double
 
 _CHECK_SCRIPT = """\
 def check(candidate):
-    inputs = {inputs}
+    inputs = {inputs!r}
     results = {results!r}
     for arguments, expected in zip(inputs, results):
         assert candidate(*arguments) == expected
@@ -98,13 +98,12 @@ def question_row(task: Task) -> dict[str, Any] | None:
     mutants = _mutants(task, inputs, results)
     if len(mutants) < world.min_mutants or all(result == results[0] for result in results):
         return None
-    written = f"[(x,) for x in {world.hidden_integers}]" if world.searched else repr(inputs)  # a thousand are long
     return {
         "prompt": [{"role": "user", "content": task.problem}],
         "problem": task.problem,
         "description": task.description,
         "GT_code": task.program(),
-        "test": _CHECK_SCRIPT.format(inputs=written, results=list(results)),
+        "test": _CHECK_SCRIPT.format(inputs=inputs, results=list(results)),
         "GT_test": _golden_tests(task),
         "mutants": mutants,
         "data_source": PROCEDURAL,

@@ -1,14 +1,9 @@
 """The worlds of procedural functions: their components with right and wrong forms, and what inputs are like in each.
 
-`classic` is the world of the paper's tables on the tiny pair: most mistakes show on most inputs. The others are a
-ladder of rarity, `r8` to `r100`: of R values, a mistake shows on one or a few, so that four bland inputs expose it with
-a chance that falls as 4/R, while an input aimed at it always does. Its kinds of mistake are off-by-one at a threshold,
-a special case left over in the program alone, one branch of several, empties, duplicates and ties. `blind` is where the
-ladder ends: bland inputs are small and different, thresholds are larger, and no bland input exposes anything.
-
-In the worlds of the dial bland inputs expose nothing either, and a mistake shows on one or two of a thousand values.
-The worlds differ in what tells which: the problem (`stated`), a constant of the program (`left`), one of each taken
-together (`met`), the program once it is understood (`shifted`), or hardly anything (`neither`).
+`classic` is the world of the paper's tables on the tiny pair: most mistakes show on most inputs. In `blind` a mistake
+shows on one or a few of 32 values, and on no bland input, since those are smaller than every threshold. An input aimed
+at a mistake always exposes it. Its kinds of mistake are off-by-one at a threshold, a special case left over in the
+program alone, one branch of several, empties, duplicates and ties.
 
 The mistakes are deliberate. Policies made from nothing must start mediocre for reinforcement learning to have something
 to show, so the SFT corpus gets each component wrong with the component's own rate: for some the mistake is what most
@@ -71,7 +66,6 @@ class World:
     preference: tuple[int, ...]  # how often a wrong component has its first mistake, its second, ...
     slips: float  # share of the corpus's asserts that state a wrong answer
     min_mutants: int  # questions with fewer are left out
-    searched: bool = False  # whether experts try all values: where a mistake shows need not be near a constant
 
     @cached_property
     def hidden_arguments(self) -> list[tuple[int]]:
@@ -171,22 +165,18 @@ _RARE_MAPS = {
 }
 
 
-def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
-    """Returns the world of `num_values` input values, in which a mistake shows on one to three of them.
-
-    With `num_bland`, bland inputs are the first so many values, and a mistake shows on none of them.
-    """
-    blind = num_bland > 0
+def _blind() -> World:
+    """Returns the world of 32 values, in which a mistake shows on one to three of them, and on no bland input."""
+    num_bland, num_values = 12, 32
     values = range(num_bland, num_values)
     inner = tuple(values[2:-3])  # constants whose neighbours are values too
-    some = max(len(inner) // 3, 2)
-    low, high = inner[:some], inner[-some:]  # filters by them leave most elements
+    high = inner[-len(inner) // 3 :]  # filters by them leave most elements
     middle = num_values // 2
 
     def threshold(phrase: str, correct: str, *mistakes: str) -> Component:
         # A case is left over in half of the programs, be the rest right or wrong, and most of them have the wrong sign:
         # the most likely program is wrong, and a policy this small learns independent mistakes alone.
-        left_over = (f"{each} or x == {{own}}" for each in (correct, mistakes[0]))
+        left_over = (f"{condition} or x == {{own}}" for condition in (correct, mistakes[0]))
         return _condition(phrase, correct, (*mistakes, *left_over), 0.8)
 
     thresholds = {
@@ -203,7 +193,6 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
     }
     filters = {
         ALL: Component("all", "all", "", (), 0.0),
-        **({} if blind else {name: replace(thresholds[name], constants=low) for name in ("gt", "ge")}),
         **{name: replace(thresholds[name], constants=high) for name in ("lt", "le")},
         "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.8, constants=inner),
     }
@@ -236,16 +225,16 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
         "place": or_zero("place of max", "the index of the first largest", "b.index(max(b))"),
     }
     return World(
-        name=name,
+        name="blind",
         families={
             "int": (conditions, right_maps, right_maps),
             "branch": (branches, _RARE_MAPS, right_maps),
             LIST: (filters, {name: right_maps[name] for name in (SAME, "add", "sub")}, reduces),
         },
         values=values,
-        integers=range(num_bland) if blind else values,
-        elements=range(num_bland) if blind else values,
-        repeats=not blind,
+        integers=range(num_bland),
+        elements=range(num_bland),
+        repeats=False,
         suite_lengths=(2, 2, 3, 3, 3),
         golden_lengths=(2, 3, 3, 4),
         hidden_integers=range(-1, num_values + 1),
@@ -260,65 +249,6 @@ def _rare(name: str, num_values: int, num_bland: int = 0) -> World:
         min_mutants=2,
     )
 
-
-def _traced(name: str, *left_over: str, own: Sequence[int] = (), preference: tuple[int, ...] = (1, 1, 1, 1)) -> World:
-    """Returns the world of the dial in which one of these cases is left over beside a condition.
-
-    `own` is what constants of the program alone are drawn from. Without such cases the condition is off by one. No
-    condition is another's negation: with swapped branches, one function would be in two compositions.
-    """
-    conditions = {
-        "gt": ("above {c}", "x > {c}", ("x >= {c}", "x > {next}")),
-        "eq": ("just {c}", "x == {c}", ("x == {next}", "x == {prev}")),
-        "near": ("within 1 of {c}", "abs(x - {c}) <= 1", ("abs(x - {c}) < 1", "0 <= x - {c} <= 1")),
-    }
-    constants = tuple(c for c in range(705, 996) if c % 10 >= 5)  # in `met` a digit up to 4 is taken off without borrow
-    wrong = {
-        key: _condition(
-            *(phrase, right, tuple(f"{right} or {case}" for case in left_over) or off, 0.8), constants=constants
-        )
-        for key, (phrase, right, off) in conditions.items()
-    }
-    maps = {key: replace(each, mistakes=(), rate=0.0) for key, each in _RARE_MAPS.items()}
-    maps["five"] = Component("five", "five", "5", (), 0.0)
-    bland = range(12)
-    return World(
-        name=name,
-        families={"int": (wrong, maps, maps)},
-        values=own,
-        integers=bland,
-        elements=bland,
-        repeats=False,
-        suite_lengths=(),
-        golden_lengths=(),
-        hidden_integers=range(-1, 1001),
-        hidden_lists=0,
-        edges=(),
-        preference=preference,
-        slips=0.25,
-        min_mutants=2,
-        searched=True,
-    )
-
-
-_OWN = range(105, 700)  # below all constants of problems
-_DIAL = (
-    _traced("stated", preference=(3, 1)),
-    # One spelling is usual, so that the likeliest program is wrong.
-    _traced("left", "x == {own}", "{own} == x", "x - {own} == 0", "not x - {own}", own=_OWN, preference=(5, 1, 1, 1)),
-    _traced(
-        *("met", "x + {own} == {c}", "{own} + x == {c}", "{c} - x == {own}", "{c} - {own} == x"),
-        own=tuple(own for own in range(12, 100) if own % 10 < 5),
-        preference=(5, 1, 1, 1),
-    ),
-    # As many shifts as twice the tests of a suite, so that no suite tries them all; and none needs a borrow.
-    _traced(
-        *("shifted", *(f"x + {k} == {{own}}" for k in range(2, 10))),
-        own=tuple(own for own in _OWN if own % 10 == 9),
-        preference=(1,) * 8,
-    ),
-    _traced("neither", *(f"{{own}} * x % 997 == {k}" for k in (2, 3, 4, 5)), own=range(100, 997)),
-)
 
 WORLDS = {
     world.name: world
@@ -342,9 +272,7 @@ WORLDS = {
             slips=0.0,
             min_mutants=4,
         ),
-        *(_rare(f"r{num_values}", num_values) for num_values in (8, 16, 32, 100)),
-        _rare("blind", 32, num_bland=12),
-        *_DIAL,
+        _blind(),
     )
 }
 

@@ -12,7 +12,7 @@ from bench.micro_run import content
 from codea1.game.mistake_book import Bound
 from codea1.lab.runs.book_export import read_export, write_export
 from codea1.runtime.errors import BadInput
-from tests.mistake_books import UPDATES, big, filled, make, replay
+from tests.mistake_books import UPDATES, filled, make, replay
 
 PAGES = filled(make([1, "a"], {"k": (1, 2.5)}), make(2, None), make(2, None), step=4).pages()
 
@@ -73,17 +73,6 @@ def test_a_bad_export_is_told_by_name(tmp_path, fault):
     path.write_bytes(FAULTS[fault](path.read_bytes()))
     with pytest.raises(BadInput, match=r"book\.jsonl"):
         read_export(path)
-
-
-def test_a_bad_compressed_export_is_told_by_name(tmp_path):
-    path = epath.Path(tmp_path / "book.jsonl.gz")
-    write_export(path, big(5, 3))
-    for data in (b"", path.read_bytes()[:-3], b"plain", path.read_bytes()[:20] + b"\xff" * 20):
-        path.write_bytes(data)
-        with pytest.raises(BadInput, match=r"book\.jsonl\.gz"):
-            read_export(path)
-    with pytest.raises(BadInput, match="nothing"):
-        read_export(epath.Path(tmp_path / "nothing.jsonl"))
 
 
 def test_an_export_that_cannot_be_written_leaves_nothing(tmp_path):

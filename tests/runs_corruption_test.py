@@ -15,7 +15,6 @@ from codea1.lab.report.run_report import write_report
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.recorded import recorded
 from codea1.runs.samples import Samples
@@ -263,12 +262,6 @@ def test_a_damaged_score_of_an_older_step_is_told_and_stops_nothing(
     assert Checkpoints.reader(folder.checkpoints).steps() == [2, 4, 5, 6]  # the second may be the best; the fourth is
 
 
-def test_what_orbax_notes_of_the_time_is_not_needed(whole: Path, tmp_path: Path):
-    for number, damage in enumerate((cut, empty, flip, binary, Path.unlink)):
-        workdir, _ = damaged(whole, tmp_path / str(number), f"{LAST}/_CHECKPOINT_METADATA", damage)
-        assert resume(workdir) == 4
-
-
 def test_a_step_that_lost_its_marker_is_moved_aside(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     workdir, _ = damaged(whole, tmp_path, f"{LAST}/commit_success.txt", Path.unlink)
     before = contents(workdir / LAST)
@@ -374,14 +367,6 @@ def test_fsck_reads_what_no_checkpoint_has_recorded(whole: Path, tmp_path: Path,
     assert "1 of the files that step 2 was saved with are not there, such as samples/step_000001.jsonl.zst." in told
 
 
-def test_fsck_reads_beside_a_live_run_and_moves_nothing_there(whole: Path, tmp_path: Path):
-    workdir, _ = damaged(whole, tmp_path, "evaluations/before.json", cut)
-    with locked(RunFolder.existing(str(workdir))):
-        assert not fsck(str(workdir), quarantine=False)
-        with pytest.raises(BadInput, match="another process works there"):
-            fsck(str(workdir), quarantine=True)
-
-
 def test_fsck_moves_nothing_through_a_link(whole: Path, tmp_path: Path):
     workdir, _ = damaged(whole, tmp_path, "evaluations/before.json", cut)
     (tmp_path / "mine").mkdir()
@@ -396,19 +381,6 @@ def test_a_state_that_lists_files_elsewhere_has_none_of_them_moved():
     assert list(recorded(state)) == ["metrics.jsonl"]
     assert recorded({"metrics": [3, "AAAAAA=="]}) == {"metrics.jsonl": Checksum(3, "AAAAAA==")}
     assert recorded({"metrics": None}) == recorded({}) == {}
-
-
-def test_samples_that_are_gone_are_said_and_no_more_recorded(
-    whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-):
-    workdir, _ = damaged(whole, tmp_path, "samples/step_000002.jsonl.zst", Path.unlink)
-    assert resume(workdir) == 4
-    assert "1 of the files that step 4 was saved with are no longer there, such as samples/step_000002" in " ".join(
-        capsys.readouterr().out.split()
-    )
-    state = json.loads((workdir / "checkpoints/5/state/metadata").read_text())
-    names = [f"samples/step_{step:06d}.jsonl.zst" for step in (1, 3, 4)]
-    assert list(recorded(state)) == ["metrics.jsonl", *names, "evaluations/before.json"]
 
 
 def metrics_replaced(path: Path) -> None:

@@ -27,10 +27,6 @@ def test_a_row_is_one_line_and_comes_back(row: dict):
     assert json.loads(line) == row
 
 
-def test_text_of_a_broken_decoder_comes_back():
-    assert json.loads(json_lines.encode({"text": "\ud800 \u2028\x00"}))["text"] == "\ud800 \u2028\x00"
-
-
 def test_numpy_becomes_plain_and_not_finite_becomes_null():
     row = {"a": np.float32(0.5), "b": np.arange(3), "c": (math.nan, -math.inf), "d": np.array([np.inf]), "e": np.True_}
     plain = {"a": 0.5, "b": [0, 1, 2], "c": [None, None], "d": [None], "e": True}
@@ -52,10 +48,6 @@ def test_a_damaged_last_line_is_left_out_but_not_one_before_it(tmp_path: epath.P
     path.write_text('{"a": 1}\n\x00\x00\n{"b": 2}\n')
     with pytest.raises(BadInput, match="line 2"):
         list(json_lines.whole_lines(path))
-
-
-def test_a_missing_file_has_no_lines(tmp_path: epath.Path):
-    assert list(json_lines.whole_lines(epath.Path(tmp_path) / "none.jsonl")) == []
 
 
 def test_a_line_that_would_fill_the_memory_of_its_reader_is_refused(

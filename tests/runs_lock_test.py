@@ -77,16 +77,6 @@ def test_a_killed_holder_is_followed_within_its_expiry(path: epath.Path, holder:
     assert read_generation(path) is None
 
 
-def test_a_lease_that_was_given_back_is_free(path: epath.Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(lock, "EXPIRY_SECONDS", 60.0)
-    for _ in range(2):
-        started = time.monotonic()
-        with leased(path):
-            assert time.monotonic() - started < 30
-            assert read_generation(path) is not None
-        assert read_generation(path) is None
-
-
 def test_a_holder_that_was_replaced_ends_at_once(path: epath.Path, holder: subprocess.Popen):
     path.write_text('{"host": "other", "pid": 7}')
     assert holder.wait(10) == lock.STORAGE_EXIT_CODE

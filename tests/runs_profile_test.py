@@ -54,11 +54,6 @@ def test_a_run_that_goes_on_inside_the_window_traces_the_rest(folder: RunFolder)
     assert traced(folder) == [4, 5]
 
 
-def test_without_a_window_nothing_is_traced(folder: RunFolder):
-    run(ProfilerWindow(folder, first=0, count=2, last=6, host=0), range(1, 7))
-    assert files(folder) == ["config.json"]
-
-
 def test_a_trace_that_is_cut_off_is_thrown_away_and_another_can_be_made(folder: RunFolder):
     window = ProfilerWindow(folder, first=1, count=3, last=6, host=0)
     run(window, range(1, 2))

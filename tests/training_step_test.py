@@ -11,7 +11,16 @@ import pytest
 from bench.micro_run import content
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import Call, CallTest
-from codea1.game.grading import Judge, grade_on_mutants, grade_solution, grade_suites, mutants_of
+from codea1.game.grading import (
+    Attack,
+    Judge,
+    Solution,
+    grade_on_mutants,
+    grade_round,
+    grade_solution,
+    grade_suites,
+    mutants_of,
+)
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
@@ -20,7 +29,8 @@ from codea1.game.rewards import REWARDS
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
-from codea1.runtime.hosts import Hosts
+from codea1.runtime.hosts import Hosts, Shares
+from codea1.runtime.phases import Stopwatch
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.step import Kept, Step
@@ -289,6 +299,36 @@ def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_v
         (1, 0): ([[PASS]], [[FAIL]]),
         (1, 1): ([[FAIL, PASS]], [[FAIL, FAIL]]),
     }
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_verdicts_reach_their_suite_in_whichever_order_solutions_and_suites_come(order):
+    question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
+    reward = REWARDS["strict"](0.5, 3, mutant_weight=0.5)
+    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, golden=False, all_forms=False)
+    written = {0: (SAME, [["f(1) == 2"], ["f(7) == 8", "f(2) == 3"]]), 1: (TRUTH, [["f(8) == 0"], ["f(-1) == 0"]])}
+    solutions = [
+        Solution(question, m, sample(f"solution {m}"), extract_program(program)) for m, (program, _) in written.items()
+    ][::order]
+    attacks = [
+        Attack(solution, [replace(sample(""), text=in_block(lines)) for lines in written[solution.index][1]])
+        for solution in solutions[::-1]
+    ]
+    shares = Shares(Hosts(), ["q"])
+    round_ = grade_round(1, [question], {"q": []}, solutions, attacks, rules, RunsHere({}), shares, Stopwatch())
+    (record,) = round_.questions
+    verdicts = {
+        (solution.index, suite.index): (suite.verdicts, suite.on_mutants, suite.on_hidden)
+        for solution in record.solutions
+        for suite in solution.suites
+    }
+    assert verdicts == {  # f(8) == 0 is wrong and runs nowhere; only -1 + 1 is 0
+        (0, 0): ([FAIL], [[PASS]], [[FAIL]]),
+        (0, 1): ([FAIL, FAIL], [[FAIL, PASS]], [[FAIL, FAIL]]),
+        (1, 0): ([], [[]], [[]]),
+        (1, 1): ([PASS], [[PASS]], [[PASS]]),
+    }
+    assert [solution.sample.text for solution in record.solutions] == ["solution 0", "solution 1"]
 
 
 def test_no_other_program_runs_unless_the_reward_or_the_metrics_read_it():

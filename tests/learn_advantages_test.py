@@ -176,6 +176,38 @@ def test_decoupled_advantages_are_their_equations(deduction: float):
     assert advantages[3] == advantages[17] == 0
 
 
+def test_a_rare_term_keeps_its_weight_beside_one_that_differs_everywhere():
+    # Validity differs by much in the group, the kill by little: coupled, the suite that kills is below the mean.
+    terms = np.array([[1.0, 0.75, 0.25, 0.0], [0.0, 0.0, 0.0, 0.1]]).T
+    coupled = grpo_advantages(terms @ [0.5, 0.5], [0] * 4)
+    decoupled = gdpo_advantages(terms @ [0.5, 0.5], terms, [0.5, 0.5], [0] * 4, [1] * 4)
+    assert coupled[3] < -0.9
+    assert decoupled[3] > 0
+    # Of weights only the ratio matters, and a lone term in a batch of one group is GRPO's, scaled.
+    np.testing.assert_allclose(gdpo_advantages(terms @ [5, 5], terms, [5, 5], [0] * 4, [1] * 4), decoupled, 1e-4)
+    lone = gdpo_advantages(0.4 * terms[:, 0], terms[:, :1], [0.4], [0] * 4, [1] * 4)
+    np.testing.assert_allclose(lone / np.sqrt(4 / 3), grpo_advantages(terms[:, 0], [0] * 4), rtol=1e-4)
+
+
+def test_a_small_deduction_moves_a_decoupled_advantage_little_and_a_large_one_no_more_than_grpos():
+    terms = np.array([[1.0, 0.5], [0.75, 0.5], [0.75, 0.25], [0.5, 0.5], [0.5, 0.25], [0.5, 0.25], [0.5, 0.5]])
+    first = np.eye(7)[0]
+
+    def advantages(deduction: float) -> np.ndarray:
+        return gdpo_advantages(terms @ [0.5, 0.5] - deduction * first, terms, [0.5, 0.5], [0] * 7, [1] * 7)
+
+    free, small, large = (advantages(deduction) for deduction in (0.0, 0.001, 10.0))
+    np.testing.assert_allclose(small, free, atol=0.02)
+    assert small[0] < free[0]
+    assert small.argmax() == 0
+    # Seven that differ in one have deviations of sqrt(1/7): GRPO's advantage of the one is -6 / 7 / sqrt(1/7).
+    assert -6 / 7**0.5 < large[0] < -1
+    assert large.argmin() == 0
+    # A reward whose terms say nothing of it is compared as a whole.
+    whole = gdpo_advantages(terms[:, 0], 0 * terms, [0.5, 0.5], [0] * 7, [1] * 7)
+    np.testing.assert_allclose(whole, grpo_advantages(terms[:, 0], [0] * 7, ddof=0), rtol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["official", "strict_tests"])
 def test_without_a_penalty_decoupled_advantages_are_those_of_the_terms_to_the_last_bit(name: str):
     rng = np.random.default_rng(0)

@@ -1,5 +1,8 @@
 """Model folders in a bucket: what is saved is what is loaded, no byte read twice, and a wrong folder is refused."""
 
+import json
+
+import fsspec
 import jax
 import numpy as np
 import pytest
@@ -7,12 +10,12 @@ from gcsfs.retry import HttpError
 
 from codea1.data.tokenizer import load_tokenizer
 from codea1.lab import model_writer
-from codea1.models import huggingface
+from codea1.models import huggingface, qwen2
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage import faults
 from tests.host_processes import finish, start_two
-from tests.model_folders import load
+from tests.model_folders import load, params_of
 from tests.models_huggingface_test import CONFIG, random_params
 
 
@@ -67,6 +70,31 @@ def test_a_model_that_is_cut_off_while_written_is_none(bucket, monkeypatch):
         huggingface.Checkpoint(f"{bucket}/model")
 
 
+def rewrite(folder: str, name: str, edit) -> None:
+    fs = fsspec.filesystem("gs")
+    fs.pipe_file(f"{folder}/{name}", edit(fs.cat_file(f"{folder}/{name}")))
+
+
+def test_wrong_files_in_a_bucket_are_refused_by_name(folder):
+    name = next(name for name in ModelFolder(folder).names() if name.startswith("model-00001"))
+    whole = ModelFolder(folder).read(name)
+    rewrite(folder, name, lambda content: content[:-1])
+    with pytest.raises(BadInput, match=rf"^{folder}/{name}: is not a whole safetensors file"):
+        huggingface.Checkpoint(folder)
+    rewrite(folder, name, lambda _: whole)
+    checkpoint = huggingface.Checkpoint(folder)
+    rewrite(folder, name, lambda content: content[:-1])  # between the headers and the tensors
+    with pytest.raises(BadInput, match=rf"^{folder}/{name}: ends after"):
+        params_of(checkpoint)
+    rewrite(folder, name, lambda _: whole)
+    rewrite(folder, "config.json", lambda content: json.dumps(json.loads(content) | {"num_hidden_layers": 3}).encode())
+    with pytest.raises(BadInput, match=rf"^{folder}: tensor model\.layers\.2\.\S+ is missing"):
+        huggingface.Checkpoint(folder)
+    fsspec.filesystem("gs").rm(f"{folder}/{name}")
+    with pytest.raises(BadInput, match=rf"^{folder}/{name}: there is no such file"):
+        huggingface.Checkpoint(folder)
+
+
 @pytest.mark.parametrize(
     "answer", [OSError("Forbidden: https://..."), HttpError({"code": 401, "message": "Anonymous"})]
 )
@@ -82,3 +110,15 @@ def test_a_bucket_for_others_is_named_and_a_network_that_fails_is_no_mistake(fol
     monkeypatch.setattr(faults, "RETRY_SECONDS", 0.0)
     with pytest.raises(StorageOutage, match=rf"^reading {folder}/config\.json failed: the storage does not answer"):
         there.read("config.json")
+
+
+@pytest.mark.usefixtures("gcs")
+def test_a_bucket_that_is_not_there_is_named():
+    with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model/config\.json: there is no such file"):
+        huggingface.Checkpoint("gs://no-such-bucket/model")
+    with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model: there is no such bucket"):
+        model_writer.save("gs://no-such-bucket/model", CONFIG, qwen2.initialise(CONFIG, jax.random.key(0)))
+    with pytest.raises(BadInput, match=r"^gs://no-such-bucket/model: there is no such bucket"):
+        load_tokenizer("gs://no-such-bucket/model")
+    with pytest.raises(BadInput, match=r"^nothing://model cannot be opened: .*nothing"):
+        huggingface.Checkpoint("nothing://model")

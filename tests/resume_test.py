@@ -123,12 +123,12 @@ def test_a_run_stopped_in_every_step_and_in_every_validation(micro_config, scrip
 
 
 def test_rounds_are_played_until_enough_questions_teach(micro_config, scripted_answers, tmp_path):
-    """A step of which the book has learned is not left."""
+    """A step of which the book has learned is not left, and one that was left is played again from its first round."""
     config, folder = micro_config, tmp_path / "whole"
     config.seed = 1  # one whose first step asks twice
     config.steps, config.game.max_rounds = 3, 3
     config.validation.every = config.checkpoint.every = 100
-    _Life(config, folder, never)
+    whole = _Life(config, folder, never).trainer
     of_step = promised(folder)[1:]
     assert any(step["code/questions"] > 2 for step in of_step)
     for step in of_step:
@@ -145,6 +145,11 @@ def test_rounds_are_played_until_enough_questions_teach(micro_config, scripted_a
     with pytest.raises(Stopped):
         _Life(config, tmp_path / "cut", never, ask_in_batch=2)
     assert steps(tmp_path / "cut") == [1]
+    with pytest.raises(_Crash):
+        _Life(config, tmp_path / "cut", crash_in_step(3))
+    assert steps(tmp_path / "cut") == [1]
+    resumed = _Life(config, tmp_path / "cut", never).trainer
+    assert_same_run(folder, tmp_path / "cut", whole, resumed)
 
 
 def reader(workdir: Path) -> Checkpoints:

@@ -138,6 +138,19 @@ def test_the_newest_and_the_best_are_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(path.name for path in tmp_path.iterdir()) == ["2", "9"]
 
 
+def test_a_score_that_comes_later_counts(tmp_path: Path):
+    checkpoints = Checkpoints(tmp_path, keep_last=3, keep_best=1)
+    save_all(checkpoints, [0.5, None])
+    checkpoints.set_score(2, 0.75)
+    checkpoints.close()
+    reopened = Checkpoints(tmp_path, keep_last=1, keep_best=1)
+    assert reopened.best_step() == 2
+    reopened.save(3, {"x": jnp.full(4, 3)}, {}, None)
+    reopened.wait()
+    assert reopened.steps() == [2, 3]
+    reopened.close()
+
+
 def test_a_later_score_that_changed_is_seen(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, keep_last=3, keep_best=1)
     save_all(checkpoints, [0.5, None])

@@ -37,8 +37,8 @@ def test_a_model_folder_comes_out_in_a_bucket_and_is_kept(bucket, tmp_path):
     code, printed, _ = sft(f"--workdir={bucket}/sft", *SMALL)
     assert (code, "is there already" in printed) == (0, True)
     assert there.read_json(MADE_FOR) == {"world": "classic", "prompts": "tiny"}
-    code, _, errors = run("-m", "codea1.sft", "--config=tiny:world=r32", f"--workdir={bucket}/sft", *SMALL)
-    assert (code, 'data.source is "procedural" there and "procedural/r32" here' in errors) == (2, True)
+    code, _, errors = run("-m", "codea1.sft", "--config=tiny:world=blind", f"--workdir={bucket}/sft", *SMALL)
+    assert (code, 'data.source is "procedural" there and "procedural/blind" here' in errors) == (2, True)
 
 
 def test_a_test_llm_goes_on_from_a_folder(model_folder, data_folder, tmp_path):

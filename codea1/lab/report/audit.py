@@ -100,7 +100,7 @@ def audits(rows: Sequence[Mapping[str, Any]]) -> list[Audit]:
     Args:
       rows: of metrics.jsonl in step order; None is a value that was not finite.
     """
-    found = []
+    of_players = []
     for player in _PLAYERS:
         hidden, hidden_label = player.hidden
         for paid, label in player.paid.items():
@@ -109,8 +109,8 @@ def audits(rows: Sequence[Mapping[str, Any]]) -> list[Audit]:
                 continue
             pays, measures = (np.array([row[name] for row in both]) for name in (paid, hidden))
             sides = Side.of(label, pays), Side.of(hidden_label, measures), Side.of("gap", pays - measures)
-            found.append(Audit(player.name, *sides, player.suspicion))
-    return found
+            of_players.append(Audit(player.name, *sides, player.suspicion))
+    return of_players
 
 
 def table_of(of_players: Sequence[Audit]) -> TextTable:

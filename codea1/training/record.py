@@ -170,12 +170,13 @@ class Record(contextlib.ExitStack):
 def _set_aside(folder: RunFolder, config: ConfigDict, samples: Samples, rows: Iterable[int], done: int) -> list[str]:
     """Moves aside what the folder holds of steps that a run may not make as they were, and returns what to say of it.
 
-    Those are steps that were saved once, and more than a run makes after a checkpoint before the next is whole.
+    Those are all steps after `done`, where one of them was saved once, or where they are more than a run makes after a
+    checkpoint before the next one is whole.
 
     Args:
       rows: the steps that have metrics; the others are as `Record` takes them.
     """
-    unsaved = 2 * config.checkpoint.every  # one is written while the steps to the next are made
+    unsaved = 2 * config.checkpoint.every  # a checkpoint is written while the steps to the next one are made
     after = read_evaluation(folder, "after") if done < config.steps else None  # of what was the last step
     moved = []
     start, there = max(done, 0), samples.steps()

@@ -459,15 +459,23 @@ def _check_values(config: ConfigDict) -> None:
 
     for key, field in FIELDS.items():
         check(key, field.holds(attrgetter(key)(config)), field.rule)
-    for key in ("code.prompt_lengths", "test.prompt_lengths"):
-        longest = attrgetter(key.replace("prompt_lengths", "max_prompt_length"))(config)
-        check(key, all(length < longest for length in attrgetter(key)(config)), f"hold numbers less than {longest}")
-    for name in (each for each in ("code", "test") if not config[each].share_prompts):
-        longest = config[name].max_prompt_length + config[name].max_response_length
-        fits = all(length < longest for length in config[name].row_lengths)
-        check(
-            f"{name}.row_lengths", fits, f"hold numbers less than {longest}, unless config.{name}.share_prompts is True"
-        )
+    for name in ("code", "test"):
+        c = config[name]
+        longest, has_critic = c.max_prompt_length + c.max_response_length, c.advantage == "gae"
+        are_shorter = all(length < c.max_prompt_length for length in c.prompt_lengths)
+        check(f"{name}.prompt_lengths", are_shorter, f"hold numbers less than {c.max_prompt_length}")
+        are_shorter = c.share_prompts or all(length < longest for length in c.row_lengths)
+        rule = f"hold numbers less than {longest}, unless config.{name}.share_prompts is True"
+        check(f"{name}.row_lengths", are_shorter, rule)
+        rule = f"be False: config.{name}.advantage is gae, whose rows hold one sequence"
+        check(f"{name}.share_prompts", not (has_critic and c.share_prompts), rule)
+        rule = f"be 0: config.{name}.advantage is gae, whose critic would be a second model, all of whose weights train"
+        check(f"{name}.lora.rank", not (has_critic and c.lora.rank), rule)
+        row, response = max(longest, *c.row_lengths, 0), c.max_response_length
+        can_share = row <= SHARED_ROW and response <= SHARED_RESPONSE
+        rule = f"be False: rows of {row} and responses of {response} tokens exceed {SHARED_ROW} or {SHARED_RESPONSE}"
+        check(f"{name}.share_prompts", can_share or not c.share_prompts, rule)
+        check(f"{name}.overlong_buffer", c.overlong_buffer <= response, f"not exceed {response}, the longest")
     check(
         "game.trained_solutions",
         config.game.trained_solutions <= config.game.num_solutions,
@@ -483,18 +491,6 @@ def _check_values(config: ConfigDict) -> None:
     needs_tests = method.code_reward is CodeRewardSource.STATIC_TESTS
     rule = "name a file with the method static_tests, and be empty with others"
     check("data.static_tests", bool(config.data.static_tests) == needs_tests, rule)
-    for name in ("code", "test"):
-        has_critic = config[name].advantage == "gae"
-        rule = f"be False: config.{name}.advantage is gae, whose rows hold one sequence"
-        check(f"{name}.share_prompts", not (has_critic and config[name].share_prompts), rule)
-        rule = f"be 0: config.{name}.advantage is gae, whose critic would be a second model, all of whose weights train"
-        check(f"{name}.lora.rank", not (has_critic and config[name].lora.rank), rule)
-        longest = config[name].max_response_length
-        row = max(config[name].max_prompt_length + longest, *config[name].row_lengths, 0)
-        can_share = row <= SHARED_ROW and longest <= SHARED_RESPONSE
-        rule = f"be False: rows of {row} and responses of {longest} tokens exceed {SHARED_ROW} or {SHARED_RESPONSE}"
-        check(f"{name}.share_prompts", can_share or not config[name].share_prompts, rule)
-        check(f"{name}.overlong_buffer", config[name].overlong_buffer <= longest, f"not exceed {longest}, the longest")
     for name in method.policies:
         count, cut = trained_sequences(config, name), config[name].mini_batches
         check(f"{name}.mini_batches", count % cut == 0, f"divide the {count} sequences of a training step")

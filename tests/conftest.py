@@ -20,6 +20,7 @@ import pytest
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config, make_model_folder, make_player
+from codea1.config import default_config
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import load_tokenizer
 from codea1.lab.worlds.procedural import prepare
@@ -101,6 +102,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
+
+
+def config_of_steps(steps: int, every: int = 1) -> ConfigDict:
+    """Returns the config of a run of so many steps, of which some are validated."""
+    config = default_config()
+    config.steps, config.validation.every = steps, every
+    return config
 
 
 @pytest.fixture(scope="session")

@@ -98,9 +98,10 @@ def test_loader_makes_questions_of_it(data_folder):
 
 
 def test_a_world_that_was_not_prepared_is_refused_with_what_to_do(tmp_path):
-    said = rf"world r8 are not in {tmp_path}/.*: `python -m codea1.lab worlds r8 --folder={tmp_path}` makes them\.$"
+    makes = rf"`python -m codea1.lab worlds blind --folder={tmp_path}` makes them\.$"
+    said = rf"world blind are not in {tmp_path}/.*: {makes}"
     with pytest.raises(BadInput, match=said):
-        load_questions("procedural/r8", "train", data_folder=str(tmp_path))
+        load_questions("procedural/blind", "train", data_folder=str(tmp_path))
 
 
 @pytest.mark.parametrize("split", [None, "dev"])

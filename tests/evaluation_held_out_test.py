@@ -7,10 +7,11 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
+from codea1.config import default_config
 from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests
 from codea1.evaluation.result_files import summary
 from codea1.game.calls import Call, CallTest
-from codea1.game.prompts import TINY
+from codea1.game.methods import game_rules
 from codea1.game.question import Question
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
@@ -65,7 +66,9 @@ def grader() -> Iterator[Grader]:
 
 
 def held_out(*questions: Question, samples: int = 4) -> HeldOut:
-    return HeldOut(questions, TINY, True, num_tests=2, samples=samples, shown_mutants=2, purpose="test")
+    config = default_config()
+    config.game.prompts, config.game.num_tests, config.game.assert_forms = "tiny", 2, "equality"
+    return HeldOut(questions, game_rules(config), samples, shown_mutants=2, purpose="test")
 
 
 def test_solutions_are_counted_per_question(grader):

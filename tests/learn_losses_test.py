@@ -157,10 +157,10 @@ def test_unless_asked_for_neither_entropy_nor_the_sampler_counts():
 
 def test_unknown_names_are_refused():
     for name in ("average", "mean", "token-median"):
-        with pytest.raises(ValueError, match=name):
+        with pytest.raises(KeyError, match=name):
             token_weights(LENGTHS, name, max_response_length=8)
     for name in ("k", "k4"):
-        with pytest.raises(ValueError, match=f"'{name}'"):
+        with pytest.raises(KeyError, match=f"'{name}'"):
             kl_divergence(jnp.zeros((1, 1)), jnp.zeros((1, 1)), name)
     with pytest.raises(TypeError, match="positional"):
         token_weights(LENGTHS, "token-mean", 8)

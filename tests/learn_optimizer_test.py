@@ -35,7 +35,7 @@ def test_other_decays_share_the_warm_up():
     constant = ScheduleConfig(peak=1.0, warmup_steps=2, total_steps=6, decay="constant")
     assert [learning_rate(step, constant) for step in range(1, 8)] == [0, 0.5, 1, 1, 1, 1, 1]
     assert learning_rate(1, ScheduleConfig(peak=1.0, warmup_steps=0, total_steps=4)) == 1
-    with pytest.raises(ValueError, match="sawtooth"):
+    with pytest.raises(KeyError, match="sawtooth"):
         learning_rate(9, ScheduleConfig(peak=1.0, warmup_steps=0, total_steps=4, decay="sawtooth"))
 
 

@@ -7,6 +7,9 @@ import sys
 import pytest
 
 from codea1.config import default_config, use_method, validate
+from codea1.data.loader import load_questions
+from codea1.data.sources import source_of
+from codea1.lab.worlds.worlds import WORLDS, world_named
 from codea1.runs.folder import RunFolder
 from codea1.runtime import removed
 from codea1.runtime.errors import BadInput
@@ -39,6 +42,15 @@ def test_a_method_or_reward_is_refused():
         config.game.reward = name
         with pytest.raises(BadInput, match=f"the reward {name} {SENTENCE}; use"):
             validate(config)
+
+
+@pytest.mark.parametrize("name", removed.WORLDS)
+def test_a_world_is_refused_as_a_source_and_where_it_would_be_prepared(monkeypatch, name):
+    with pytest.raises(BadInput, match=f"the world {name} {SENTENCE}; use"):
+        load_questions(source_of(name), "train")
+    monkeypatch.delitem(WORLDS, name, raising=False)
+    with pytest.raises(BadInput, match=f"the world {name} {SENTENCE}; use"):
+        world_named(name)
 
 
 @pytest.mark.parametrize("name", ["league"])

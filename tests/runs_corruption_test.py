@@ -20,6 +20,7 @@ from codea1.runs.recorded import recorded
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.training.record import Record
+from tests.conftest import config_of_steps
 
 CONFIG = {"seed": 0, "steps": 4, "game": {"alpha": 0.5, "prompts": "tiny"}}
 ARRAYS = {"code": {"w": jnp.arange(3000.0)}, "key": jax.random.key(0)}
@@ -34,7 +35,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     workdir = tmp_path_factory.mktemp("whole") / "run"
     folder = RunFolder.open(str(workdir), CONFIG)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
-    with Record(folder, -1, -1, 4, 1, cursor={}) as record:
+    with Record(folder, config_of_steps(4), -1, -1, cursor={}) as record:
         record.write_evaluation(
             "before",
             {"step": 0, "split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}},
@@ -75,7 +76,7 @@ def resume(workdir: Path, allow_previous_step: bool = False) -> int:
     restored, state = checkpoints.restore(step, target)
     np.testing.assert_array_equal(restored["code"]["w"], arrays(step)["code"]["w"])
     assert state["book"] == {"q": [step]}
-    with Record(folder, step, step, 4, 1, recorded(state)) as record:
+    with Record(folder, config_of_steps(4), step, step, recorded(state)) as record:
         for note in checkpoints.continue_from(step, folder.set_aside):
             record.progress.print(note)
         record.write_metrics(step + 1, {})
@@ -276,24 +277,26 @@ def is_finished(workdir: Path) -> None:
     shutil.rmtree(workdir / "checkpoints")
 
 
-GONE = [  # how later checkpoints went, the step that is left, how many steps may be unsaved, whether it is seen
-    (is_finished, -1, 4, True),
-    (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 3, True),
-    (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 4, False),
-    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / LAST), 2, 4, True),
-    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / "checkpoints" / "9"), 2, 4, False),
-    (lambda workdir: (workdir / LAST / "commit_success.txt").unlink(), 2, 4, True),
-    (lambda workdir: shutil.rmtree(workdir / LAST), 2, 4, False),
+GONE = [  # how later checkpoints went, the step that is left, how often steps are saved, whether it is seen
+    (is_finished, -1, 2, True),
+    (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 1, True),
+    (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 2, False),
+    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / LAST), 2, 2, True),
+    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / "checkpoints" / "9"), 2, 2, False),
+    (lambda workdir: (workdir / LAST / "commit_success.txt").unlink(), 2, 2, True),
+    (lambda workdir: shutil.rmtree(workdir / LAST), 2, 2, False),
 ]
 
 
-@pytest.mark.parametrize(("go", "left", "unsaved", "is_seen"), GONE)
+@pytest.mark.parametrize(("go", "left", "saved_every", "is_seen"), GONE)
 def test_what_was_made_after_lost_checkpoints_is_moved_aside(
-    whole: Path, tmp_path: Path, go: Damage, left: int, unsaved: int, is_seen: bool
+    whole: Path, tmp_path: Path, go: Damage, left: int, saved_every: int, is_seen: bool
 ):
     workdir, _ = damaged(whole, tmp_path, "", go)
     before = contents(workdir)
-    with Record(RunFolder.existing(str(workdir)), left, left, 5, 1, cursor={}, unsaved=unsaved):
+    config = config_of_steps(5)
+    config.checkpoint.every = saved_every
+    with Record(RunFolder.existing(str(workdir)), config, left, left, cursor={}):
         pass
     lost = {path for path, content in before.items() if content not in contents(workdir).values()}
     assert bool(lost) != is_seen
@@ -391,7 +394,7 @@ def test_metrics_that_a_live_run_loses_are_written_again(
     tmp_path: Path, loss: Damage, capfd: pytest.CaptureFixture[str]
 ):
     folder = RunFolder.open(str(tmp_path), CONFIG)
-    with Record(folder, -1, -1, 4, 1, cursor={}) as record:
+    with Record(folder, config_of_steps(4), -1, -1, cursor={}) as record:
         record.write_metrics(1, {"x": 1.0})
         record.cursor()
         loss(tmp_path / "metrics.jsonl")

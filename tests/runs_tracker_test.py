@@ -14,6 +14,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
 from codea1.training.record import Record
+from tests.conftest import config_of_steps
 
 BLOCK, FULL, LAST = 1 << 15, 1, 4
 
@@ -49,7 +50,9 @@ def folder(tmp_path: Path, monkeypatch) -> RunFolder:
 
 
 def open_record(folder: RunFolder, done: int) -> Record:
-    return Record(folder, done, done, steps=4, every=2, cursor={}, project="codea1-tests", offline=True)
+    config = config_of_steps(4, every=2)
+    config.log.wandb.project, config.log.wandb.offline = "codea1-tests", True
+    return Record(folder, config, done, done, cursor={})
 
 
 def written(folder: RunFolder) -> list[wandb_internal_pb2.Record]:

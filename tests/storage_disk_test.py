@@ -14,7 +14,7 @@ from codea1.runs.metrics import MetricsWriter, read_metrics
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import StorageFailed
 from codea1.training.record import Record
-from tests.conftest import ROOT
+from tests.conftest import ROOT, config_of_steps
 
 # Files of more than `limit` bytes cannot be: the kernel writes a part and refuses the rest, as it does on a full disk.
 SAVES = """
@@ -96,7 +96,7 @@ def test_samples_that_could_not_be_written_are_told_before_a_checkpoint_is_saved
         raise StorageFailed("no space")
 
     monkeypatch.setattr(Samples, "write", refuse)
-    with Record(RunFolder.open(str(tmp_path), {}), -1, -1, 1, 1, cursor={}) as record:
+    with Record(RunFolder.open(str(tmp_path), {}), config_of_steps(1), -1, -1, cursor={}) as record:
         record.write_samples(1, [{"a": 1}])
         record.write_metrics(1, {"x": 1.0})
         with pytest.raises(StorageFailed, match="no space"):

@@ -29,6 +29,7 @@ from codea1.storage import faults, objects
 from codea1.storage.checksums import checksum, checksum_of, checksums
 from codea1.training.record import Record
 from tests import gcs_emulator
+from tests.conftest import config_of_steps
 from tests.faulty_gcs import (
     DELETE,
     READ,
@@ -92,7 +93,7 @@ def refusing(status: HTTPStatus, name: str, times: float) -> Iterator[None]:
 
 def write_all(folder: RunFolder) -> None:
     """All that a run writes of one step besides its checkpoint."""
-    with Record(folder, -1, -1, 1, 1, cursor={}) as record:
+    with Record(folder, config_of_steps(1), -1, -1, cursor={}) as record:
         record.write_samples(1, [{"a": 1}, {"a": 2}])
         record.write_metrics(1, {"x": 0.5})
         record.cursor()
@@ -100,7 +101,7 @@ def write_all(folder: RunFolder) -> None:
 
 
 def write_more(folder: RunFolder) -> None:
-    with Record(folder, 1, 1, 2, 1, cursor={}) as record:
+    with Record(folder, config_of_steps(2), 1, 1, cursor={}) as record:
         record.write_samples(2, [])
         record.write_metrics(2, {"x": 1.0})
         record.cursor()
@@ -208,7 +209,7 @@ def test_what_passes_is_tried_again_till_all_is_there_once(folder: RunFolder, fa
 
 
 def test_retries_are_in_the_metrics_of_their_step(folder: RunFolder):
-    with Record(folder, -1, -1, 2, 1, cursor={}) as record:
+    with Record(folder, config_of_steps(2), -1, -1, cursor={}) as record:
         record.write_metrics(1, {})
         with faulty(PlannedFault(WRITE, "samples", unavailable, times=3)):
             record.write_samples(2, [])
@@ -315,7 +316,7 @@ def test_a_step_that_could_not_be_deleted_is_not_read_or_deleted_later(folder: R
 def test_a_bucket_that_vanishes_stops_the_run_and_is_not_made_anew(folder: RunFolder):
     save(folder, 1)
     bucket = folder.path.parent
-    with contextlib.suppress(StorageFailed), Record(folder, -1, -1, 2, 1, cursor={}) as record:
+    with contextlib.suppress(StorageFailed), Record(folder, config_of_steps(2), -1, -1, cursor={}) as record:
         fsspec.filesystem("gs").rm(str(bucket), recursive=True)
         with contextlib.suppress(FileNotFoundError):
             fsspec.filesystem("gs").rmdir(str(bucket))
@@ -327,7 +328,7 @@ def test_a_bucket_that_vanishes_stops_the_run_and_is_not_made_anew(folder: RunFo
 
 def test_fsck_in_a_bucket_moves_what_is_damaged_aside(folder: RunFolder, capsys: pytest.CaptureFixture):
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
-    with Record(folder, -1, -1, 2, 1, cursor={}) as record:
+    with Record(folder, config_of_steps(2), -1, -1, cursor={}) as record:
         record.write_evaluation("before", EVALUATION)
         for step in (1, 2):
             record.write_samples(step, [{"a": step}])

@@ -14,6 +14,7 @@ from codea1.data.rows import Row, dataset_rows, file_rows
 from codea1.data.sources import PROCEDURAL, SPLITS, world_file, world_folder, world_of
 from codea1.game.prompts import ROLES
 from codea1.game.question import Question
+from codea1.runtime import removed
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.storage.objects import is_remote
 from codea1.values.entry_points import ACCEPTS, PROGRAMS, STDOUT, class_and_method
@@ -76,6 +77,8 @@ def rows_of(source: str, split: str | None, data_folder: str | None) -> Iterator
 
 def _world_rows(world: str, split: str | None, data_folder: str | None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a split of a world, with their places for messages. Raises BadInput that says what to do."""
+    if gone := removed.removed_name("the world", world, removed.WORLDS):
+        raise BadInput(gone)
     if split not in SPLITS:
         raise BadInput(f"world {world} has no split {split!r}; it has {', '.join(SPLITS)}.")
     folder = world_folder(world, data_folder)

@@ -6,12 +6,11 @@ training has come, so two evaluations of one run differ by what was learned and 
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
-from ml_collections import ConfigDict
 
 from codea1.evaluation.result_files import PerQuestion
 from codea1.evaluation.statistics import pass_at_k_of
@@ -19,7 +18,7 @@ from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.asserts import tests_of
 from codea1.game.grading import Judge
 from codea1.game.methods import Rules
-from codea1.game.prompts import PromptTemplates, code_messages, test_messages
+from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import INFRA, OfficialReward, StrictReward, killed
 from codea1.players.player import Player
@@ -31,7 +30,6 @@ from codea1.sandbox.host.grading import LOST, Grader, require_judged, why_unjudg
 from codea1.values.verdict import Verdict
 
 SuiteScores = dict[str, float]  # of one suite, by metric
-SampleKey = tuple[int, int]  # of a program: the number of its question, and its own among the question's samples
 TEST_METRICS = ("test_validity", "test_mutation_score", "test_mutation_score_at_1", "test_strict_kill")
 
 
@@ -40,29 +38,10 @@ class HeldOut:
     """A set of questions and how they are asked."""
 
     questions: Sequence[Question]
-    templates: PromptTemplates
-    sees_solution: bool  # the Test LLM is shown the program that it is asked to break
-    num_tests: int  # K: asserts asked for in a suite
+    rules: Rules  # of the run: its prompts, and how many asserts a suite is asked for
     samples: int  # solutions per question at temperature 1
     shown_mutants: int  # programs per question that the Test LLM is asked to break
     purpose: str  # names the random stream
-    all_forms: bool = False  # see `codea1.game.methods.Rules`
-
-    @classmethod
-    def of_config(
-        cls, config: ConfigDict, rules: Rules, split: str, questions: Sequence[Question], samples: int
-    ) -> "HeldOut":
-        """Asks as a run asks its "validation" or "test" questions: `samples` solutions each at temperature 1."""
-        return cls(
-            questions=questions,
-            templates=rules.templates,
-            sees_solution=rules.method.sees_solution,
-            num_tests=rules.num_tests,
-            samples=samples,
-            shown_mutants=config.validation.shown_mutants,
-            purpose=split,
-            all_forms=rules.all_forms,
-        )
 
 
 def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, hosts: Hosts) -> PerQuestion:
@@ -79,7 +58,7 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
 def _evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
     """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question.
 
-    NaN where the sandbox failed on one of the question's programs. Raises BadInput as `require_judged` does.
+    NaN where the sandbox failed on one of the question's programs.
     """
     sampled = _passes(held_out, player, grader, hosts, held_out.samples, temperature=1.0)
     greedy = _passes(held_out, player, grader, hosts, 1, temperature=0.0)
@@ -105,7 +84,7 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     shares = Shares(hosts, list(scores))
     suites = _suites(held_out, player)
     for place, (question, shown, parsed) in enumerate(suites):
-        score = _score_suite(held_out.num_tests, Judge(question, grader), shown, parsed)
+        score = _score_suite(held_out.rules.num_tests, Judge(question, grader), shown, parsed)
         shares.add((question.id, place), partial(start, score))
     scored = shares.collect()
     for place, (question, _, _) in enumerate(suites):
@@ -122,67 +101,44 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
 def _passes(
     held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts, samples: int, temperature: float
 ) -> np.ndarray:
-    """Returns float64 [questions, samples]: 1 for a pass, 0 for none, NaN where the sandbox failed.
+    """Returns float64 [questions, samples]: 1 where a program passes its check script, else 0; NaN: the sandbox failed.
 
-    A question that does not fit is not passed.
+    A question that does not fit is not passed. Raises BadInput as `require_judged` does.
     """
-    passes = np.zeros((len(held_out.questions), samples))
-    programs = _programs(held_out, player, samples, temperature)
-    for key, passed in check_programs(held_out, programs, grader, hosts):
-        passes[key] = passed
-    return passes
-
-
-def _programs(held_out: HeldOut, player: Player, samples: int, temperature: float) -> Iterator[tuple[SampleKey, str]]:
-    """Yields the programs that the Code LLM writes, as they finish; none for a question that does not fit."""
-    requests, row_of = [], {}
-    for row, question in enumerate(held_out.questions):
-        row_of[question.id] = row
-        prompt_ids = player.prompt_ids(code_messages(held_out.templates, question))
-        if player.fits(prompt_ids):
-            requests.append(Request(question.id, prompt_ids, first_sample=0, num_samples=samples))
+    row_of = {question.id: row for row, question in enumerate(held_out.questions)}
+    requests = [
+        Request(question.id, prompt, first_sample=0, num_samples=samples)
+        for question in held_out.questions
+        if player.fits(prompt := player.prompt_ids(code_messages(held_out.rules.templates, question)))
+    ]
+    shares = Shares(hosts, list(row_of))
     for sample in player.generate(requests, stream=f"code/{held_out.purpose}", temperature=temperature):
-        program = extract_program(
-            player.tokenizer.decode(sample.token_ids), held_out.questions[row_of[sample.question_id]].entry_point
-        ).source
-        yield (row_of[sample.question_id], sample.index), program
-
-
-def check_programs(
-    held_out: HeldOut, programs: Iterable[tuple[SampleKey, str]], grader: Grader, hosts: Hosts
-) -> list[tuple[SampleKey, float]]:
-    """Runs check scripts against programs.
-
-    Returns each key with 1 for a pass, 0 for none and NaN where the sandbox failed. Raises BadInput as
-    `require_judged` does.
-    """
-    shares = Shares(hosts, [question.id for question in held_out.questions])
-    for key, program in programs:
-        question = held_out.questions[key[0]]
-        shares.add((question.id, *key), partial(Judge(question, grader).check, program))
+        question = held_out.questions[row_of[sample.question_id]]
+        program = extract_program(player.tokenizer.decode(sample.token_ids), question.entry_point).source
+        shares.add((question.id, sample.index), partial(Judge(question, grader).check, program))
     runs: dict[tuple, ScriptRun] = shares.collect()
     with hosts.agreed():
         require_judged(list(map(why_unjudged, runs.values())), f"programs for the {held_out.purpose} questions")
-    return [
-        ((row, index), math.nan if run.verdict is Verdict.INFRA else float(run.verdict is Verdict.PASS))
-        for (_, row, index), run in runs.items()
-    ]
+    passes = np.zeros((len(row_of), samples))
+    for (id, index), run in runs.items():
+        passes[row_of[id], index] = math.nan if run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
+    return passes
 
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
     """Returns one suite for each of the first mutants of each question, with the mutant that it was asked to break."""
-    requests, suites = [], {}
+    requests, suites, rules = [], {}, held_out.rules
     for question in held_out.questions:
         for index, program in enumerate(question.mutants[: held_out.shown_mutants]):
-            shown = program if held_out.sees_solution else None
-            prompt_ids = player.prompt_ids(test_messages(held_out.templates, question, shown, held_out.num_tests))
+            shown = program if rules.method.sees_solution else None
+            prompt_ids = player.prompt_ids(test_messages(rules.templates, question, shown, rules.num_tests))
             suites[question.id, index] = (question, program, parse_suite("", question.entry_point))
             if player.fits(prompt_ids):
                 requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
     for sample in player.generate(requests, stream=f"test/{held_out.purpose}", temperature=1.0):
         question, program, _ = suites[sample.question_id, sample.index]
         text = player.tokenizer.decode(sample.token_ids)
-        parsed = parse_suite(text, question.entry_point, all_forms=held_out.all_forms)
+        parsed = parse_suite(text, question.entry_point, all_forms=rules.all_forms)
         suites[sample.question_id, sample.index] = (question, program, parsed)
     return list(suites.values())
 

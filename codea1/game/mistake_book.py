@@ -81,12 +81,9 @@ EVICTION_RULES: dict[str, Callable[[int, str, BookEntry], float]] = {
     FREQUENCY: lambda seed, question_id, entry: entry.frequency,  # failures less passes, as in the paper's retrieval
     "recency": lambda seed, question_id, entry: entry.last_failed,
     "reservoir": _reservoir_number,
-    REWARD: lambda seed, question_id, entry: _reward(entry),
+    # It has none where the book was not kept by reward before.
+    REWARD: lambda seed, question_id, entry: entry.reward or 0.0,
 }
-
-
-def _reward(entry: BookEntry) -> float:
-    return entry.reward or 0.0  # none where the book was not kept by reward before
 
 
 @dataclass(frozen=True)

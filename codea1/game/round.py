@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Generic
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from codea1.game.rewards import (
     FAILED,
     MASK_REASONS,
     Kill,
+    Paid,
     Reward,
     SolutionOutcome,
     SolutionReward,
@@ -54,22 +56,13 @@ class GradedTest:
     verdict: Verdict
 
 
-@dataclass
-class SuiteRecord:
-    """One answer of the Test LLM about one solution."""
+@dataclass(kw_only=True)
+class _Rewarded(Generic[Paid]):
+    """What becomes of a sample once it is graded."""
 
-    index: int  # n, among the solution's suites
-    sample: SampleRecord
-    parsed: ParsedSuite
-    marked: list[MarkedAssert]
-    verdicts: list[Verdict]  # of `tests`, in order
-    # Of its right tests among the first K, by mutant: by those that the reward reads, and by those that metrics read.
-    on_mutants: list[list[Verdict]] = field(default_factory=list)
-    on_hidden: list[list[Verdict]] = field(default_factory=list)
-    reward: SuiteReward | None = None
+    reward: Paid | None = None
     shaped_reward: float | None = None  # what the player learns from: less what its length costs
     advantage: float = 0.0
-    selected: bool = False  # it trains the Test LLM, unless it is masked
 
     @property
     def total(self) -> float | None:
@@ -80,6 +73,21 @@ class SuiteRecord:
     def masked(self) -> bool:
         """Whether the sample has no reward to learn from."""
         return self.total is None
+
+
+@dataclass
+class SuiteRecord(_Rewarded[SuiteReward]):
+    """One answer of the Test LLM about one solution."""
+
+    index: int  # n, among the solution's suites
+    sample: SampleRecord
+    parsed: ParsedSuite
+    marked: list[MarkedAssert]
+    verdicts: list[Verdict]  # of `tests`, in order
+    # Of its right tests among the first K, by mutant: by those that the reward reads, and by those that metrics read.
+    on_mutants: list[list[Verdict]] = field(default_factory=list)
+    on_hidden: list[list[Verdict]] = field(default_factory=list)
+    selected: bool = False  # it trains the Test LLM, unless it is masked
 
     @property
     def hidden_kills(self) -> list[Kill]:
@@ -157,7 +165,7 @@ def select(groups: Sequence[SuiteGroup], count: int, score: Callable[[SuiteGroup
 
 
 @dataclass
-class SolutionRecord:
+class SolutionRecord(_Rewarded[SolutionReward]):
     """One answer of the Code LLM to one question."""
 
     index: int  # m, among the question's solutions
@@ -170,20 +178,7 @@ class SolutionRecord:
     test_prompt_fits: bool = True  # False: too long with this program in it, so there are no suites
     lost: str = ""  # why the sandbox failed on the replayed or golden tests; empty where it did not
     passes_check: bool | None = None  # the question's check script, which no reward reads; None: not run, or lost
-    reward: SolutionReward | None = None
-    shaped_reward: float | None = None  # what the player learns from: less what its length costs
-    advantage: float = 0.0
     selected: bool = True  # it trains the Code LLM, unless it is masked
-
-    @property
-    def total(self) -> float | None:
-        """The reward; None where there is none, or none yet."""
-        return self.reward.total if self.reward else None
-
-    @property
-    def masked(self) -> bool:
-        """Whether the sample has no reward to learn from."""
-        return self.total is None
 
     @property
     def paid_but_wrong(self) -> bool | None:
@@ -202,15 +197,8 @@ class SolutionRecord:
     def assign_rewards(self, reward: Reward) -> None:
         """Gives the solution and its suites their rewards; all verdicts must be in."""
         suites = tuple(
-            SuiteOutcome.of(
-                suite.parsed,
-                suite.marked,
-                suite.verdicts,
-                suite.on_mutants,
-                suite.sample.text,
-                suite.sample.token_ids,
-            )
-            for suite in self.suites
+            SuiteOutcome.of(s.parsed, s.marked, s.verdicts, s.on_mutants, s.sample.text, s.sample.token_ids)
+            for s in self.suites
         )
         outcome = SolutionOutcome(
             self.program_valid,
@@ -360,11 +348,8 @@ def statistics(round_: Round) -> dict[str, float]:
     A mean or share over nothing is left out; counts are always there. Shares and rates lie in [0, 1]. Masked rewards
     count in no mean.
     """
-    groups = round_.code_groups()
-    solutions = [solution for group in groups for solution in group]
-    pairs = [(solution, suite) for solution in solutions for suite in solution.suites]
-    suites = [suite for _, suite in pairs]
-    num_too_long = sum(not solution.test_prompt_fits for solution in round_.solutions)
+    groups, solutions, suites = round_.code_groups(), list(round_.solutions), list(round_.suites)
+    num_too_long = sum(not solution.test_prompt_fits for solution in solutions)
     paid = [solution.reward for solution in solutions if solution.reward and not solution.masked]
     metrics = {
         "code/pass_rate_new": mean(reward.generated_pass_rate for reward in paid),
@@ -373,16 +358,16 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/program_valid": mean(solution.program_valid for solution in solutions),
         "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
         "code/paid_but_wrong": mean(solution.paid_but_wrong for solution in solutions),
-        "code/contrast": mean(len({each.exposed for each in own if not each.masked}) > 1 for own in groups if own),
+        "code/contrast": mean(len({s.exposed for s in group if not s.masked}) > 1 for group in groups if group),
         **_of_samples("code", solutions, [s.program.fenced for s in solutions]),
     }
     if suites or num_too_long:
-        metrics |= {**_of_suites(pairs), **_of_samples("test", suites, [s.parsed.fenced for s in suites])}
+        metrics |= {**_of_suites(solutions), **_of_samples("test", suites, [s.parsed.fenced for s in suites])}
         metrics["test/prompt_too_long"] = float(num_too_long)
     selected = [[suite for suite in group if suite.selected] for group in round_.test_groups()]
     verdicts = Counter(
         run.verdict
-        for solution in round_.solutions
+        for solution in solutions
         for run in [*solution.history, *solution.golden, *(run for suite in solution.suites for run in suite.graded)]
     )
     metrics |= {
@@ -400,16 +385,16 @@ def statistics(round_: Round) -> dict[str, float]:
     return {name: value for name, value in metrics.items() if value is not None}
 
 
-def _of_suites(pairs: Sequence[tuple[SolutionRecord, SuiteRecord]]) -> dict[str, float | None]:
-    """Returns the metrics of suites alone, each with its solution."""
-    suites = [suite for _, suite in pairs]
+def _of_suites(solutions: Sequence[SolutionRecord]) -> dict[str, float | None]:
+    """Returns the metrics of the suites on solutions."""
+    suites = [suite for solution in solutions for suite in solution.suites]
     paid = [suite.reward for suite in suites if suite.reward and not suite.masked]
     marks = Counter(item.mark for suite in suites for item in suite.marked)
     # On a program that cannot be loaded every test fails, which says nothing about the tests.
-    judged = [suite for solution, suite in pairs if solution.program_valid]
-    of_wrong = [suite for solution, suite in pairs if solution.program_valid and solution.passes_check is False]
+    valid = [solution for solution in solutions if solution.program_valid]
+    of_wrong = [suite for solution in valid if solution.passes_check is False for suite in solution.suites]
     kills_of_right_tests = [killed(ran) for suite in suites for ran in zip(*suite.on_hidden, strict=True)]
-    runs = Counter(verdict for suite in judged for verdict in suite.verdicts)
+    runs = Counter(verdict for solution in valid for suite in solution.suites for verdict in suite.verdicts)
     written = marks.total() - marks[Mark.DROPPED] - marks[Mark.SURPLUS]
     num_killed = sum(runs[verdict] for verdict in FAILED)
     return {
@@ -427,7 +412,7 @@ def _of_suites(pairs: Sequence[tuple[SolutionRecord, SuiteRecord]]) -> dict[str,
 
 
 def _of_samples(
-    player: str, records: Sequence[SolutionRecord] | Sequence[SuiteRecord], fenced: Sequence[bool]
+    player: str, records: Sequence[SolutionRecord] | Sequence[SuiteRecord], fenced: Iterable[bool]
 ) -> dict[str, float | None]:
     """Returns the metrics that both players' samples have."""
     totals = [record.total for record in records if record.total is not None]
@@ -437,7 +422,7 @@ def _of_samples(
         f"{player}/reward_std": float(np.std(totals)) if totals else None,
         f"{player}/response_tokens": mean(len(record.sample.token_ids) for record in records),
         f"{player}/truncated_frac": mean(record.sample.finish_reason == "length" for record in records),
-        f"{player}/no_code_block_frac": mean(not found for found in fenced),
+        f"{player}/no_code_block_frac": mean(not is_fenced for is_fenced in fenced),
         **{f"{player}/masked_{reason.replace(' ', '_')}": float(reasons[reason]) for reason in MASK_REASONS},
     }
 

@@ -74,8 +74,8 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
     """
     with opened_run(run, step, hosts) as opened:
-        config, parts, number = opened.config, opened.parts, opened.step
-        asked = HeldOut.of_config(config, parts.rules, split, parts.questions(split), config.validation.test_samples)
+        c, parts, number = opened.config.validation, opened.parts, opened.step
+        asked = HeldOut(parts.questions(split), parts.rules, c.test_samples, c.shown_mutants, purpose=split)
         measured = evaluate(asked, parts.players, opened.grader, hosts)
     evaluation = summary(measured, number, split, [question.id for question in asked.questions])
     hosts.of_main(lambda: write_evaluation(opened.folder, f"{split}_step_{number:06d}", evaluation))

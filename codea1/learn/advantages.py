@@ -36,11 +36,8 @@ def grpo_advantages(
       eps: added to the standard deviation.
       norm_by_std: False subtracts the group's mean and divides by nothing (Dr. GRPO: Liu et al. 2025, section 3.2).
 
-    Raises:
-      ValueError: `ddof` is neither 0 nor 1, or there are not as many groups or tokens as rewards.
+    Raises ValueError: there are not as many groups or tokens as rewards.
     """
-    if ddof not in (0, 1):
-        raise ValueError(f"ddof is {ddof}; it must be 0 or 1")
 
     def standardize(group_rewards: np.ndarray) -> np.ndarray:
         centered = group_rewards - group_rewards.mean()

@@ -12,26 +12,24 @@ def gae(
     mask_BT: Bool[np.ndarray, "B T"],
     *,
     lam: float,
-    gamma: float = 1.0,
 ) -> tuple[Float64[np.ndarray, "B T"], Float64[np.ndarray, "B T"]]:
     """Returns advantages and returns, 0 outside the mask (Schulman et al. 2016, equation 16).
 
-    delta_t = r_t + gamma V_{t+1} - V_t; A_t = delta_t + gamma lam A_{t+1}; the return is A_t + V_t. After a response's
-    last token both the value and the advantage are 0.
+    delta_t = r_t + V_{t+1} - V_t; A_t = delta_t + lam A_{t+1}; the return is A_t + V_t. After a response's last token
+    both the value and the advantage are 0. Nothing is discounted: a right answer is worth as much where it is long.
 
     Args:
       rewards_BT: the reward of each token.
       values_BT: of the state in which token t is chosen: what the critic estimates from the tokens before t.
       mask_BT: True at response tokens.
       lam: 1 gives Monte-Carlo returns, 0 one-step ones.
-      gamma: discount per token. Runs have 1: a right answer is worth as much where it is long.
     """
     rewards_BT, values_BT = (np.where(mask_BT, x, 0.0).astype(np.float64) for x in (rewards_BT, values_BT))
     advantages_BT = np.zeros(rewards_BT.shape)
     next_value_B = next_advantage_B = np.zeros(len(rewards_BT))
     for t in reversed(range(rewards_BT.shape[1])):
-        delta_B = rewards_BT[:, t] + gamma * next_value_B - values_BT[:, t]
-        advantage_B = delta_B + gamma * lam * next_advantage_B
+        delta_B = rewards_BT[:, t] + next_value_B - values_BT[:, t]
+        advantage_B = delta_B + lam * next_advantage_B
         inside_B = mask_BT[:, t]
         advantages_BT[:, t] = np.where(inside_B, advantage_B, 0.0)
         next_value_B = np.where(inside_B, values_BT[:, t], next_value_B)

@@ -4,7 +4,7 @@ A loss is always `sum(weights * token_loss)` with weights computed once for the 
 its value and gradient do not depend on how the mini-batch is cut into micro-batches or spread over devices.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import jax
@@ -15,8 +15,6 @@ from jaxtyping import Float, Float32, Int
 from codea1.learn.surrogates import LOG_RATIO_BOUND, SURROGATES, Clip, Diagnostics, bounded_log_ratio
 from codea1.sharding import Array
 
-AGGREGATIONS = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "dr-grpo")
-KL_ESTIMATORS = ("k1", "k2", "k3")
 K3_BOUND = 10.0
 
 
@@ -52,23 +50,19 @@ def token_weights(lengths_B: Sequence[int], aggregation: str, *, max_response_le
       lengths_B: response lengths in tokens.
       aggregation: one of AGGREGATIONS.
       max_response_length: tokens that a response may have.
-
-    Raises:
-      ValueError: there is no such aggregation.
     """
     lengths_B = np.asarray(lengths_B, np.float64)
     num_sequences = max(int((lengths_B > 0).sum()), 1)
-    if aggregation == "token-mean":
-        weights_B = np.full(lengths_B.shape, 1 / max(lengths_B.sum(), 1.0))
-    elif aggregation == "seq-mean-token-mean":
-        weights_B = 1 / np.maximum(lengths_B, 1.0) / num_sequences
-    elif aggregation == "seq-mean-token-sum":
-        weights_B = np.full(lengths_B.shape, 1 / num_sequences)
-    elif aggregation == "dr-grpo":
-        weights_B = np.full(lengths_B.shape, 1 / (num_sequences * max_response_length))
-    else:
-        raise ValueError(f"aggregation {aggregation!r} is not one of {AGGREGATIONS}")
+    weights_B = AGGREGATIONS[aggregation](lengths_B, num_sequences, max_response_length)
     return np.where(lengths_B > 0, weights_B, 0.0).astype(np.float32)
+
+
+AGGREGATIONS: dict[str, Callable[[np.ndarray, int, int], np.ndarray | float]] = {
+    "token-mean": lambda lengths_B, num_sequences, longest: 1 / max(lengths_B.sum(), 1.0),
+    "seq-mean-token-mean": lambda lengths_B, num_sequences, longest: 1 / np.maximum(lengths_B, 1.0) / num_sequences,
+    "seq-mean-token-sum": lambda lengths_B, num_sequences, longest: 1 / num_sequences,
+    "dr-grpo": lambda lengths_B, num_sequences, longest: 1 / (num_sequences * longest),
+}
 
 
 def kl_divergence(
@@ -79,17 +73,21 @@ def kl_divergence(
     With d = log_probs - ref_log_probs: k1 = d, k2 = d^2 / 2, k3 = e^-d - 1 + d. k3 alone is bounded, which Schulman's
     is not: d to -20 and 20, then k3 to 10, and the gradient is 0 beyond. So is verl's "k3", alias "low_var_kl", the
     Code-A1 paper's choice; OpenRLHF bounds all three to -10 and 10. As a loss, k1 has expected gradient 0, k2 that of
-    the true KL and k3 a biased one. Raises ValueError for an unknown estimator.
+    the true KL and k3 a biased one.
     """
-    d = log_probs_BT - ref_log_probs_BT
-    if estimator == "k1":
-        return d
-    if estimator == "k2":
-        return 0.5 * jnp.square(d)
-    if estimator == "k3":
-        d = jnp.clip(d, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
-        return jnp.clip(jnp.expm1(-d) + d, -K3_BOUND, K3_BOUND)
-    raise ValueError(f"KL estimator {estimator!r} is not one of {KL_ESTIMATORS}")
+    return KL_ESTIMATORS[estimator](log_probs_BT - ref_log_probs_BT)
+
+
+def _k3(d_BT: Float[Array, "B T"]) -> Float[Array, "B T"]:
+    d_BT = jnp.clip(d_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+    return jnp.clip(jnp.expm1(-d_BT) + d_BT, -K3_BOUND, K3_BOUND)
+
+
+KL_ESTIMATORS: dict[str, Callable[[Array], Array]] = {
+    "k1": lambda d_BT: d_BT,
+    "k2": lambda d_BT: 0.5 * jnp.square(d_BT),
+    "k3": _k3,
+}
 
 
 def importance_weights(

@@ -6,6 +6,7 @@ learning rates differ.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,11 @@ from jaxtyping import Float
 from codea1.models.qwen2 import Params
 from codea1.sharding import Array
 
-DECAYS = ("cosine", "linear", "constant")
+DECAYS: dict[str, Callable[[float], float]] = {  # factors of the peak, by what of the decay has passed, from 0 to 1
+    "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
+    "linear": lambda progress: 1.0 - progress,
+    "constant": lambda _: 1.0,
+}
 
 
 @dataclass(frozen=True)
@@ -46,19 +51,13 @@ def learning_rate(step: int, schedule: ScheduleConfig) -> float:
 
     During warm-up it is peak * (step - 1) / warmup_steps, so the first step has learning rate 0 whenever there is a
     warm-up: the reference implementation advances its scheduler after a step. Afterwards it follows half a cosine
-    (or a line) that starts at the peak. Raises ValueError for an unknown decay.
+    (or a line) that starts at the peak.
     """
     done = step - 1
     if done < schedule.warmup_steps:
         return schedule.peak * done / schedule.warmup_steps
     progress = min((done - schedule.warmup_steps) / max(schedule.total_steps - schedule.warmup_steps, 1), 1.0)
-    if schedule.decay == "cosine":
-        return schedule.peak * 0.5 * (1.0 + math.cos(math.pi * progress))
-    if schedule.decay == "linear":
-        return schedule.peak * (1.0 - progress)
-    if schedule.decay == "constant":
-        return schedule.peak
-    raise ValueError(f"decay {schedule.decay!r} is not one of {DECAYS}")
+    return schedule.peak * DECAYS[schedule.decay](progress)
 
 
 def make_optimizer(config: AdamWConfig) -> optax.GradientTransformation:

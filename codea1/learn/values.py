@@ -58,13 +58,10 @@ def value_loss(
 ) -> Float[Array, "B T"]:
     """Returns max((V - R)^2, (V_clipped - R)^2) / 2 per token (Schulman et al. 2017).
 
-    V_clipped is within `clip` of the old value; a `clip` of 0 does not clip.
+    V_clipped is within `clip` of the old value.
     """
-    loss_BT = jnp.square(values_BT - returns_BT)
-    if clip:
-        clipped_BT = old_values_BT + jnp.clip(values_BT - old_values_BT, -clip, clip)
-        loss_BT = jnp.maximum(loss_BT, jnp.square(clipped_BT - returns_BT))
-    return 0.5 * loss_BT
+    clipped_BT = old_values_BT + jnp.clip(values_BT - old_values_BT, -clip, clip)
+    return 0.5 * jnp.maximum(jnp.square(values_BT - returns_BT), jnp.square(clipped_BT - returns_BT))
 
 
 @functools.cache

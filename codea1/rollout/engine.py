@@ -112,8 +112,8 @@ class Engine:
     def functions(self, *, restricted: bool = False) -> list[Function]:
         """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
         of = self._functions
-        once = [each for each in (of.publish, of.transpose, of.empty) if each]
-        decode = [*of.decode.values(), *(of.decode_restricted.values() if restricted else ())]
+        once = [function for function in (of.publish, of.transpose, of.empty) if function]
+        decode = [function for (_, is_restricted), function in of.decode.items() if restricted or not is_restricted]
         return [*once, *of.prefill.values(), of.copy_pages, *decode]
 
     def publish(self, params: Params) -> Params:
@@ -196,8 +196,7 @@ class Engine:
                 size = smaller
             self._statistics.preempted += slots.grow(queue, self.chunk)
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
-            decode = self._functions.decode if call.top_p is None else self._functions.decode_restricted
-            cache, chunk = decode[size](
+            cache, chunk = self._functions.decode[size, call.top_p is not None](
                 call.decoding_weights,
                 cache,
                 slots.table(),

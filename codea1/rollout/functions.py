@@ -53,8 +53,7 @@ class GenerationFunctions:
     empty: Function  # a cache
     prefill: Mapping[tuple[int, ...], Function]  # by prompts and their length
     copy_pages: Function
-    decode: Mapping[int, Function]  # by slots
-    decode_restricted: Mapping[int, Function]  # the same with top_p
+    decode: Mapping[tuple[int, bool], Function]  # by slots, and whether top_p restricts the draws
 
 
 def generation_functions(
@@ -82,13 +81,13 @@ def generation_functions(
         name = f"prefill {prompts} x {length}"
         prefill[prompts, length] = function("prefill", name, weights, cache, tokens, table)
     copied = _array(np.int32, sizes.shards, sizes.inserted)
-    decode, restricted = {}, {}
+    decode: dict[tuple[int, bool], Function] = {}
+    scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
     for slots in sizes.slots:
-        scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
         arguments = decoded, cache, _table(sizes, slots), _rows(slots), *scalars
-        name, limit = f"decode {slots} slots", _array(np.float32)
-        decode[slots] = Function("decode", name, decode_chunk, (*arguments, None))
-        restricted[slots] = Function("decode restricted", f"{name}, restricted", decode_chunk, (*arguments, limit))
+        for end, limit in (("", None), (", restricted", _array(np.float32))):
+            name = f"decode {slots} slots{end}"
+            decode[slots, limit is not None] = Function("decode", name, decode_chunk, (*arguments, limit))
     return GenerationFunctions(
         Function("publish", "publish", publish, (params,)),
         transpose,
@@ -96,7 +95,6 @@ def generation_functions(
         prefill,
         function("copy_pages", f"copy {sizes.inserted} pages", cache, copied, copied),
         decode,
-        restricted,
     )
 
 

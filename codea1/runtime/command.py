@@ -328,13 +328,6 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
     return lambda: hosts.join(address.value, count.value, index.value)
 
 
-def config_arguments() -> list[str]:
-    """Returns --config and each --config.FIELD that this command was given, for another command."""
-    given = flags.FLAGS["config"]
-    overrides = config_flags.get_override_values(given)
-    return [f"--config={config_flags.get_config_filename(given)}", *(f"--config.{k}={v}" for k, v in overrides.items())]
-
-
 def config_name() -> str:
     """Returns the config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
     path, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")

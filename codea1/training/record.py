@@ -2,11 +2,11 @@
 
 import contextlib
 import itertools
-import math
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from ml_collections import ConfigDict
 from rich.console import Console, RenderableType
 
 from codea1.evaluation import health
@@ -33,32 +33,21 @@ class Record(contextlib.ExitStack):
     def __init__(
         self,
         folder: RunFolder,
+        config: ConfigDict,
         done: int,
         last_row: int,
-        steps: int,
-        every: int,
         cursor: Mapping[str, Checksum],
         is_main: bool = True,
-        project: str = "",
-        offline: bool = False,
-        keep_samples: int = 0,
-        unsaved: float = math.inf,
     ) -> None:
         """Opens the record of a run, and removes what it holds of later steps.
 
         Args:
           folder: the run's.
+          config: the run's; without a terminal, the steps that are validated are printed.
           done: the last step whose samples are there; -1: none.
           last_row: the last step whose metrics are complete; -1: none.
-          steps: that the run will have.
-          every: how often a step is printed where there is no terminal.
           cursor: what `cursor` returned when step `done` was saved.
           is_main: whether this host writes the record; on the others, every method does nothing.
-          project: in W&B; "": it is not used.
-          offline: see `Tracker`.
-          keep_samples: see `Samples`.
-          unsaved: the most steps that a run makes after a checkpoint before the next is whole. What is there of more,
-            or of later steps that were saved, is moved aside: they may not come out as they were.
 
         Raises:
           BadInput: a file that `cursor` lists is damaged, or the metrics are.
@@ -66,7 +55,9 @@ class Record(contextlib.ExitStack):
         """
         super().__init__()
         self._folder, self._is_main = folder, is_main
-        self.progress = Progress(steps, max(done, 0), every=every, console=Console(quiet=not is_main))
+        self._steps, self._every = config.steps, config.validation.every
+        console = Console(quiet=not is_main)
+        self.progress = Progress(self._steps, max(done, 0), every=self._every, console=console)
         if not is_main:
             return
         steps_there = [row["step"] for row in read_metrics(folder.metrics)]  # raises what is wrong with it
@@ -76,8 +67,8 @@ class Record(contextlib.ExitStack):
                 f"{' '.join(damaged.values())} That is not what step {done} was saved with: put it back, or "
                 f"codea1 fsck {folder.path} --quarantine moves it aside, and the run goes on without it."
             )
-        self._samples = Samples(folder, keep_samples)
-        moved = _set_aside(folder, self._samples, steps_there, done, steps, unsaved)
+        self._samples = Samples(folder, config.log.keep_samples)
+        moved = _set_aside(folder, config, self._samples, steps_there, done)
         folder.lengthen()
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
@@ -86,8 +77,8 @@ class Record(contextlib.ExitStack):
         for row in rows:
             self.progress.remember(row["step"], row)
         samples = f"{folder.samples.name}/"
-        there = {name: each for name, each in cursor.items() if name not in missing}
-        self._samples.written = {name: each for name, each in there.items() if name.startswith(samples)}
+        there = {name: entry for name, entry in cursor.items() if name not in missing}
+        self._samples.written = {name: entry for name, entry in there.items() if name.startswith(samples)}
         # That before training was made before the first checkpoint.
         made = [f"{folder.evaluations.name}/{name}.json" for name in ("before", "after")]
         self._evaluations = checksums(folder.path, made)
@@ -96,10 +87,10 @@ class Record(contextlib.ExitStack):
         self._written: Future[None] | None = None  # the samples that were given last
         self.callback(self._settle)
         self.enter_context(self.progress)
-        self._tracker = Tracker(folder, project, offline, self.progress.print) if project else None
+        wandb = config.log.wandb
+        self._tracker = Tracker(folder, wandb.project, wandb.offline, self.progress.print) if wandb.project else None
         if self._tracker:
             self.callback(self._tracker.close)
-        self._steps, self._every = steps, every
         for what in moved:
             self.progress.print(what)
         if folder.metrics.name in missing:
@@ -176,15 +167,17 @@ class Record(contextlib.ExitStack):
                 self._tracker.figure(read(self._folder.figure))
 
 
-def _set_aside(
-    folder: RunFolder, samples: Samples, rows: Iterable[int], done: int, steps: int, unsaved: float
-) -> list[str]:
+def _set_aside(folder: RunFolder, config: ConfigDict, samples: Samples, rows: Iterable[int], done: int) -> list[str]:
     """Moves aside what the folder holds of steps that a run may not make as they were, and returns what to say of it.
+
+    Those are all steps after `done`, where one of them was saved once, or where they are more than a run makes after a
+    checkpoint before the next one is whole.
 
     Args:
       rows: the steps that have metrics; the others are as `Record` takes them.
     """
-    after = read_evaluation(folder, "after") if done < steps else None  # of what was the last step
+    unsaved = 2 * config.checkpoint.every  # a checkpoint is written while the steps to the next one are made
+    after = read_evaluation(folder, "after") if done < config.steps else None  # of what was the last step
     moved = []
     start, there = max(done, 0), samples.steps()
     last = max([*there, *rows], default=0)

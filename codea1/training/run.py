@@ -91,16 +91,11 @@ class Run(Trainer):
             with self._hosts.agreed():
                 self._record = Record(
                     self._folder,
+                    self._config,
                     done=self._position.step,
                     last_row=self._position.step - (self._position.row is not None),
-                    steps=self._config.steps,
-                    every=self._config.validation.every,
                     cursor=self._cursor,
                     is_main=self._hosts.is_main,
-                    project=self._config.log.wandb.project,
-                    offline=self._config.log.wandb.offline,
-                    keep_samples=self._config.log.keep_samples,
-                    unsaved=2 * self._config.checkpoint.every,  # one is written while the steps to the next are made
                 )
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)

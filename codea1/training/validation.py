@@ -51,8 +51,8 @@ class Validation:
         return summary(measured, step, "test", [question.id for question in self._parts.test])
 
     def _measure(self, split: str, samples: int) -> PerQuestion:
-        parts = self._parts
-        asked = HeldOut.of_config(self._config, parts.rules, split, parts.questions(split), samples)
+        parts, shown_mutants = self._parts, self._config.validation.shown_mutants
+        asked = HeldOut(parts.questions(split), parts.rules, samples, shown_mutants, purpose=split)
         with doing("rollout"):
             return evaluate(asked, parts.players, self._grader, self._hosts)
 

@@ -50,10 +50,9 @@ class Side:
 
 @dataclasses.dataclass(frozen=True)
 class Audit:
-    """Both sides of one player over the `steps` [steps] that have both, and the gap: paid less hidden."""
+    """Both sides of one player over the steps that have both, and the gap: paid minus hidden."""
 
     player: str
-    steps: np.ndarray
     paid: Side
     hidden: Side
     gap: Side
@@ -101,17 +100,17 @@ def audits(rows: Sequence[Mapping[str, Any]]) -> list[Audit]:
     Args:
       rows: of metrics.jsonl in step order; None is a value that was not finite.
     """
-    found = []
+    of_players = []
     for player in _PLAYERS:
         hidden, hidden_label = player.hidden
         for paid, label in player.paid.items():
             both = [row for row in rows if row.get(paid) is not None and row.get(hidden) is not None]
             if len(both) < MIN_STEPS:
                 continue
-            steps, pays, measures = (np.array([row[name] for row in both]) for name in ("step", paid, hidden))
+            pays, measures = (np.array([row[name] for row in both]) for name in (paid, hidden))
             sides = Side.of(label, pays), Side.of(hidden_label, measures), Side.of("gap", pays - measures)
-            found.append(Audit(player.name, steps, *sides, player.suspicion))
-    return found
+            of_players.append(Audit(player.name, *sides, player.suspicion))
+    return of_players
 
 
 def table_of(of_players: Sequence[Audit]) -> TextTable:

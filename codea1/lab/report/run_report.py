@@ -22,8 +22,6 @@ from codea1.runtime.errors import BadInput, visible
 from codea1.runtime.extras import is_installed, needs
 from codea1.storage.objects import remove, write_atomically
 
-COLUMNS = ("metric", "before", "after", "difference")
-
 
 @dataclasses.dataclass(frozen=True)
 class BeforeAfter:
@@ -39,11 +37,6 @@ class BeforeAfter:
     def is_clear(self) -> bool:
         """Whether the interval of the difference leaves out 0."""
         return self.difference is not None and (self.difference.low > 0 or self.difference.high < 0)
-
-    def cells(self) -> tuple[str, str, str, str]:
-        """Returns the texts for `COLUMNS`; percentages, as every known metric is a share."""
-        name = label(self.metric, self.left_out)
-        return name, with_bounds(self.before), with_bounds(self.after), with_bounds(self.difference, "+")
 
 
 def compare(folder: RunFolder) -> list[BeforeAfter]:
@@ -68,12 +61,12 @@ def compare(folder: RunFolder) -> list[BeforeAfter]:
 
 
 def comparison_table(comparisons: list[BeforeAfter]) -> TextTable:
-    """Returns the final table; a difference that is clear of 0 is bold."""
+    """Returns the final table, in percent, as every metric is a share; a difference that is clear of 0 is bold."""
     rows = []
-    for comparison in comparisons:
-        *cells, difference = comparison.cells()
-        rows.append([*cells, bold(difference, comparison.is_clear)])
-    return TextTable(COLUMNS, rows)
+    for row in comparisons:
+        difference = bold(with_bounds(row.difference, "+"), row.is_clear)
+        rows.append([label(row.metric, row.left_out), with_bounds(row.before), with_bounds(row.after), difference])
+    return TextTable(("metric", "before", "after", "difference"), rows)
 
 
 def report_run(path: str) -> None:

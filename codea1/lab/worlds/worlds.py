@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from codea1.data.sources import CLASSIC
+from codea1.runtime import removed
 from codea1.runtime.errors import BadInput
 
 LIST = "list"  # the family of functions of a list; those of all others take an integer
@@ -280,5 +281,6 @@ WORLDS = {
 def world_named(name: str) -> World:
     """Returns the world of a name. Raises BadInput: there is none."""
     if name not in WORLDS:
-        raise BadInput(f"there is no world {name!r}; there are {', '.join(WORLDS)}.")
+        gone = removed.removed_name("the world", name, removed.WORLDS)
+        raise BadInput(gone or f"there is no world {name!r}; there are {', '.join(WORLDS)}.")
     return WORLDS[name]

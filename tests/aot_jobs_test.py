@@ -1,19 +1,15 @@
 """What is compiled ahead of time is what a player compiles when it runs, and its memory is counted right."""
 
-import dataclasses
-
 import jax
 import pytest
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_micro_config, make_player
 from codea1.data.tokenizer import load_tokenizer
-from codea1.lab.aot import compilation
 from codea1.lab.aot.compilation import fingerprint
 from codea1.lab.aot.jobs import Plan, bytes_per_device, largest, models, plan
 from codea1.players.player import Player
 from codea1.runtime.compilations import compiled_functions
-from codea1.runtime.errors import BadInput
 from codea1.sharding import device_mesh
 
 GIB = 1 << 30
@@ -84,12 +80,6 @@ def test_two_players_of_adapters_have_one_base(micro_config, frozen):
     assert accumulate.beside == others - trained - base
 
 
-def test_without_kl_there_is_no_reference(config):
-    config.code.kl_coefficient = 0.0
-    planned = plan(config, device_mesh(config, jax.devices()[:1]), models(config))
-    assert "code: reference" not in planned.residents
-
-
 def test_the_largest_of_each_kind(planned):
     chosen = largest(planned)
     assert {job.function.kind for job in chosen} == {job.function.kind for job in planned.jobs}
@@ -122,16 +112,3 @@ def test_equal_functions_have_equal_fingerprints_and_others_have_not(planned):
     first, again, other = (fingerprint(each.lower(), "v5e-4") for each in (functions[0], functions[0], functions[1]))
     assert first == again
     assert len({first, other, fingerprint(functions[0].lower(), "v6e-4")}) == 3
-
-
-def test_results_of_other_fields_have_other_fingerprints(planned, monkeypatch):
-    lowered = planned.jobs[0].function.lower()
-    before = fingerprint(lowered, "v5e-4")
-    monkeypatch.setattr(compilation, "CompilerResult", dataclasses.make_dataclass("Other", ["argument_bytes"]))
-    assert fingerprint(lowered, "v5e-4") != before
-
-
-def test_a_mesh_that_does_not_divide_the_batch_is_refused_with_what_does(config):
-    config.mesh.tensor = 2
-    with pytest.raises(BadInput, match="does not multiply to the 1 devices"):
-        device_mesh(config, jax.devices()[:1])

@@ -188,16 +188,6 @@ def test_players_of_adapters_start_from_one_base_and_learn_ten_times_as_fast():
     assert adapted.code.learning_rate == pytest.approx(10 * full.code.learning_rate)
 
 
-def test_several_slices_are_one_name():
-    assert [split(name) for name in ("2xv5e-16", "16xv5p-8", "v5e-16", "1xv5e-16")] == [
-        (2, "v5e-16"),
-        (16, "v5p-8"),
-        (1, "v5e-16"),
-        (1, "1xv5e-16"),
-    ]
-    assert [num_chips(name) for name in ("2xv5e-16", "4xv5p-8")] == [32, 16]
-
-
 def test_a_size_on_a_slice_that_is_not_shipped_is_refused_with_those_that_are():
     with pytest.raises(BadInput, match=r"size=7b on topology=v5e-16 .*size=7b,topology=v5e-64"):
         code_a1.get_config("size=7b,topology=v5e-16")

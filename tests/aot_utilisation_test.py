@@ -44,14 +44,6 @@ def test_mfu_is_a_share_of_the_peak_of_all_devices():
     assert found["update_mfu"] == pytest.approx(found["update_tflops_per_second"] / (4 * 197))
 
 
-def test_padding_is_not_work_and_one_long_sequence_is_more_than_two_short_ones():
-    short, long = ([100, 100], [200])
-    speeds = [
-        utilisation(MODEL, each, [], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"] for each in (short, long)
-    ]
-    assert speeds[0] < speeds[1]
-
-
 @pytest.mark.skipif(not is_installed("libtpu"), reason="libtpu is not installed")
 @pytest.mark.parametrize("name", ["v5e-4", "v6e-4", "v5p-8"])
 def test_the_chips_that_are_compiled_for_have_their_peak(name):

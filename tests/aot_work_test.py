@@ -54,18 +54,13 @@ def test_the_update_is_what_xla_counts(policy):
     assert found == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize(("name", "published"), [("0.5b", 0.49e9), ("1.5b", 1.54e9), ("3b", 3.09e9), ("7b", 7.61e9)])
-def test_weights_are_those_of_the_model(name: str, published: float):
+@pytest.mark.parametrize("name", ["0.5b", "7b"])
+def test_weights_are_those_of_the_model(name: str):
     model = PUBLISHED[f"qwen2.5-coder-{name}"]
-    _, abstract = qwen2.abstract(model)
-    flat = nnx.to_pure_dict(abstract)
-    matrices = sum(
-        leaf.size
-        for path, leaf in jax.tree_util.tree_leaves_with_path(flat)
-        if "kernel" in jax.tree_util.keystr(path) or "embedding" in jax.tree_util.keystr(path) or "lm_head" in str(path)
-    )
-    assert work.num_weights(model) == matrices
-    assert work.num_weights(model) == pytest.approx(published, rel=0.01)
+    flat = jax.tree_util.tree_leaves_with_path(nnx.to_pure_dict(qwen2.abstract(model)[1]))
+    paths = ((jax.tree_util.keystr(path), leaf.size) for path, leaf in flat)
+    kinds = ("kernel", "embedding", "lm_head")
+    assert work.num_weights(model) == sum(size for path, size in paths if any(kind in path for kind in kinds))
 
 
 def test_decoding_reads_all_weights_on_every_copy_and_all_of_the_cache():
@@ -75,11 +70,6 @@ def test_decoding_reads_all_weights_on_every_copy_and_all_of_the_cache():
     assert one.hbm_bytes == weights + 64 * 1000 * 57344  # 56 KiB of keys and values per token
     assert four.hbm_bytes - one.hbm_bytes == 3 * weights
     assert one.flops == four.flops
-
-
-def test_a_mesh_of_one_sends_nothing():
-    for done in (work.score(MODEL, 8, 64, ONE), work.update(MODEL, 8, 64, ONE), work.publish(MODEL, ONE)):
-        assert done.ici_bytes == 0
 
 
 def test_publishing_gathers_what_a_chip_lacks():

@@ -8,13 +8,10 @@ import pytest
 from codea1.lab.worlds.compositions import (
     RAISED,
     SPLITS,
-    Composition,
     Task,
-    assert_line,
     behaviour,
     composition_of,
     compositions,
-    outcome,
 )
 from codea1.lab.worlds.procedural import tasks
 from codea1.lab.worlds.worlds import CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS
@@ -28,16 +25,6 @@ def test_splits_share_no_composition_and_hold_them_all():
     assert len(EVERYTHING) == len(FILTERS) * len(MAPS) * len(REDUCES) + len(CONDITIONS) * len(MAPS) * (len(MAPS) - 1)
     for split, share in SPLITS.items():
         assert len(compositions(split)) / len(EVERYTHING) == pytest.approx(share, abs=0.02)
-
-
-def test_a_composition_never_changes_its_split():
-    # Pinned: a trained policy's test compositions must stay unseen in later versions.
-    assert Composition("list", ("ge", "cap", "max")) in compositions("validation")
-    assert Composition("int", ("near", "times", "gap")) in compositions("train")
-    assert compositions("test")[:2] == (
-        Composition("list", ("gt", "sub", "sort")),
-        Composition("int", ("ne", "sub", "same")),
-    )
 
 
 def test_every_component_is_in_train_in_every_place():
@@ -63,33 +50,6 @@ def test_truth_never_raises_and_inputs_are_left_alone():
         assert inputs == Task(composition, task.constants).hidden_inputs
         assert len({repr(arguments) for arguments in inputs}) == len(inputs)
         assert 20 <= len(inputs) <= 40
-
-
-def test_hidden_inputs_hold_the_edges():
-    task = Task(Composition("list", ("ge", "cap", "max")), (3, 4, 1))
-    inputs = [arguments[0] for arguments in task.hidden_inputs]
-    for edge in ([], [2], [3], [3, 3], [4], [4, 4], [4, 2, 3]):
-        assert edge in inputs
-    assert max(map(len, inputs)) >= 6
-
-
-def test_program_with_and_without_mistakes():
-    task = Task(Composition("list", ("ge", "cap", "max")), (3, 4, 1))
-    assert task.id == "list/ge3/cap4/max"
-    assert task.problem == "list: keep if at least 3, capped at 4, return max or zero"
-    assert task.program() == "def f(a):\n    b = [min(x, 4) for x in a if x >= 3]\n    return max(b) if b else 0"
-    assert task.program((1, 0, 1)) == "def f(a):\n    b = [min(x, 4) for x in a if x > 3]\n    return max(b)"
-    assert len(list(task.near_misses(1))) == 6
-    assert len(list(task.near_misses(2))) == 12
-    branch = Task(Composition("int", ("gt", "double", "same")), (5, 1, 1))
-    assert branch.program((0, 0, 1)) == "def f(x):\n    if x > 5:\n        return x * 2\n    return x + 1"
-
-
-def test_outcomes_are_compared_as_python_does_and_errors_equal_nothing():
-    assert outcome("def f(x):\n    return x / 2", (4,)) == 2
-    assert outcome("def f(a):\n    return max(a)", ([],)) is RAISED
-    assert outcome("def f(a):\n    return max(a)", ([],)) != 0
-    assert assert_line(([1, 2],), -3) == "assert f([1, 2]) == -3"
 
 
 def test_questions_that_differ_in_constants_are_of_one_composition_in_every_family():

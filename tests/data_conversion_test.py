@@ -100,24 +100,20 @@ def test_an_input_of_23_kb_is_a_golden_test_and_a_larger_one_is_counted(tmp_path
     assert "tests left out: no data, or more than 64 KiB of it 1 " in told
 
 
+MISSING = "its solution imports {}, which is not here"
+FAILS = "its solution passes none of its tests, twice"
+
+
 @pytest.mark.parametrize(
     ("changes", "reason", "detail"),
     [
-        ({"code": "import not_there\ndef add(a): return a"}, "its solution imports not_there, which is not here", ""),
-        ({"body": "import not_there.b"}, "its solution imports not_there, which is not here", ""),
-        (
-            {"body": "return [][a]"},
-            "its solution passes none of its tests, twice",
-            "IndexError: list index out of range",
-        ),
-        ({"body": "return a"}, "its solution passes none of its tests, twice", ""),
-        ({"body": "return open"}, "its solution passes none of its tests, twice", "not plain data"),
+        ({"code": "import not_there\ndef add(a): return a"}, MISSING.format("not_there"), ""),
+        ({"body": "import not_there.b"}, MISSING.format("not_there"), ""),
+        ({"body": "return [][a]"}, FAILS, "IndexError: list index out of range"),
+        ({"body": "return a"}, FAILS, ""),
+        ({"body": "return open"}, FAILS, "not plain data"),
         ({"body": "return id({{}})"}, "its solution answers otherwise when it is run again", ""),
-        (
-            {"test_list": ["assert add(int('1')) == 3"], "code": "import no\ndef add(a): return a"},
-            "its solution imports no, which is not here",
-            "",
-        ),
+        ({"test_list": ["assert add(int('1')) == 3"], "code": "import no\ndef add(a): 0"}, MISSING.format("no"), ""),
     ],
 )
 def test_what_a_solution_did_is_the_reason(convert, changes, reason, detail):
@@ -188,7 +184,7 @@ def test_a_file_in_which_every_row_is_bad_is_an_error_before_anything_is_run(tmp
 
 def test_no_question_left_names_the_first_row_and_its_reason(tmp_path):
     file = lines(tmp_path / "a.jsonl", mbpp(body="return [][a]"))
-    with pytest.raises(BadInput, match=r"a\.jsonl, line 1: its solution passes none of .*IndexError: list index"):
+    with pytest.raises(BadInput, match=rf"a\.jsonl, line 1: {FAILS[:-7]}.*IndexError: list index"):
         make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "out.parquet"))
     assert os.listdir(tmp_path) == ["a.jsonl"]
 
@@ -252,29 +248,29 @@ def test_what_the_sandbox_lost_says_nothing_of_a_row(tmp_path, pool, method, tex
     assert (outcome.question, outcome.reason) == (None, "the sandbox failed on its programs")
 
 
-def test_rows_that_were_lost_are_tried_again_by_the_same_command(tmp_path, monkeypatch):
+def left_out_of(output: Path) -> list[tuple[str, str]]:
+    """The ids and reasons of the rows that a conversion left out."""
+    rows = map(json.loads, output.with_suffix(".left_out.jsonl").read_text().splitlines())
+    return [(row["question_id"], row["reason"]) for row in rows]
+
+
+def test_rows_that_were_lost_are_tried_again_by_the_same_command_and_left_out_when_lost_twice(tmp_path, monkeypatch):
     file = lines(tmp_path / "rows.jsonl", *map(mbpp, (1, 2, 3)), mbpp(4, text=mbpp(2)["text"]))
     make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "whole.parquet"))
-    output, told = tmp_path / "out.parquet", r"failed on 1 of 4 rows, first on .*line 2 .*the same command tries them"
-    monkeypatch.setattr(conversion, "Grader", lambda pool: Loses(pool, "ground_truth", "a + 2"))
-    with pytest.raises(BadInput, match=told):
-        make_training_set(FORMATS["mbpp"], [file], str(output))
-    assert sorted(os.listdir(tmp_path)) == ["out.parts", "rows.jsonl", "whole.left_out.jsonl", "whole.parquet"]
-    monkeypatch.undo()
+    output, twice = tmp_path / "out.parquet", tmp_path / "twice.parquet"
+    told = r"failed on 1 of 4 rows, first on .*line 2 .*the same command tries them"
+    with monkeypatch.context() as patch:
+        patch.setattr(conversion, "Grader", lambda pool: Loses(pool, "ground_truth", "a + 2"))
+        for file_of_questions in (output, twice):
+            with pytest.raises(BadInput, match=told):
+                make_training_set(FORMATS["mbpp"], [file], str(file_of_questions))
+            assert not file_of_questions.exists()
+        make_training_set(FORMATS["mbpp"], [file], str(twice))
+    assert ("mbpp/2", "the sandbox failed on its programs") in left_out_of(twice)
+    assert {question.id for question in load_questions(str(twice))} == {"mbpp/1", "mbpp/3"}
     make_training_set(FORMATS["mbpp"], [file], str(output))
     for suffix in (".parquet", ".left_out.jsonl"):
         assert output.with_suffix(suffix).read_bytes() == (tmp_path / "whole.parquet").with_suffix(suffix).read_bytes()
-
-
-def test_a_row_that_is_lost_twice_is_left_out(tmp_path, monkeypatch):
-    file = lines(tmp_path / "rows.jsonl", *map(mbpp, (1, 2)))
-    monkeypatch.setattr(conversion, "Grader", lambda pool: Loses(pool, "ground_truth", "a + 2"))
-    with pytest.raises(BadInput, match="the same command tries them again"):
-        make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "out.parquet"))
-    make_training_set(FORMATS["mbpp"], [file], str(tmp_path / "out.parquet"))
-    assert len(load_questions(str(tmp_path / "out.parquet"))) == 1
-    (left_out,) = map(json.loads, (tmp_path / "out.left_out.jsonl").read_text().splitlines())
-    assert (left_out["question_id"], left_out["reason"]) == ("mbpp/2", "the sandbox failed on its programs")
 
 
 RUN = """
@@ -313,9 +309,8 @@ def test_a_conversion_that_is_killed_goes_on_and_writes_the_same_bytes(tmp_path)
     for suffix in (".parquet", ".left_out.jsonl"):
         assert output.with_suffix(suffix).read_bytes() == (tmp_path / "whole.parquet").with_suffix(suffix).read_bytes()
     assert not parts.exists()
-    reasons = [json.loads(line)["reason"] for line in output.with_suffix(".left_out.jsonl").read_text().splitlines()]
-    assert reasons == [
-        "its solution passes none of its tests, twice",
+    assert [reason for _, reason in left_out_of(output)] == [
+        FAILS,
         "it is no row of this form",
         "its id is an earlier row's",
         "asks what an earlier row asks",
@@ -344,19 +339,19 @@ def test_parts_of_another_conversion_are_never_taken(tmp_path, monkeypatch, chan
     lines(tmp_path / "a.jsonl", mbpp(2))
     with pytest.raises(BadInput, match="another value of: files;"):
         Parts(folder, head_of(**asked))
-
-
-def test_another_share_of_trials_is_another_setting():
     assert kodcode(0.3).settings != kodcode(0.4).settings
 
 
-def stored(folder: Path, convert: Callable[..., Converted]) -> epath.Path:
-    """Stores the outcomes of three rows, a part each."""
-    parts = Parts(epath.Path(folder), {})
-    for number, outcome in enumerate(convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes):
+@pytest.fixture
+def stored(tmp_path: Path, convert: Callable[..., Converted]) -> epath.Path:
+    """The outcomes of three rows, a part each."""
+    folder, outcomes = epath.Path(tmp_path / "out.parts"), convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes
+    parts = Parts(folder, {})
+    for number, outcome in enumerate(outcomes):
         parts.add(number, outcome)
         parts.store()
-    return epath.Path(folder)
+    assert Parts(folder, {}).done == dict(enumerate(outcomes))
+    return folder
 
 
 @pytest.mark.parametrize(
@@ -368,24 +363,22 @@ def stored(folder: Path, convert: Callable[..., Converted]) -> epath.Path:
         (lambda part: (part.parent / "head.json").unlink(), "holds no parts of a conversion"),
     ],
 )
-def test_parts_that_are_damaged_are_refused(tmp_path, convert, damage, told):
-    folder = stored(tmp_path / "out.parts", convert)
-    assert len(Parts(folder, {}).done) == 3
-    damage(folder / "000000000001.jsonl.zst")
+def test_parts_that_are_damaged_are_refused(stored, damage, told):
+    damage(stored / "000000000001.jsonl.zst")
     with pytest.raises(BadInput, match=told):
-        Parts(folder, {})
+        Parts(stored, {})
 
 
-def test_a_file_in_the_place_of_parts_is_refused_and_kept(tmp_path):
+def test_what_stands_in_the_place_of_parts_or_of_an_output_is_refused_and_kept(tmp_path):
     (tmp_path / "out.parts").write_text("mine")
     with pytest.raises(BadInput, match=r"out\.parts is there already, and is no folder of parts"):
         Parts(epath.Path(tmp_path / "out.parts"), {})
     assert (tmp_path / "out.parts").read_text() == "mine"
-
-
-def test_what_parts_hold_comes_back_as_it_was(tmp_path, convert):
-    folder = stored(tmp_path / "out.parts", convert)
-    assert Parts(folder, {}).done == dict(enumerate(convert("mbpp", *map(mbpp, (1, 2, 3))).outcomes))
+    (tmp_path / "a.parquet").write_text("mine")
+    (tmp_path / "a.parts").mkdir()
+    with pytest.raises(BadInput, match=r"a\.parquet is there already; .*a\.parts went into it and can be removed"):
+        make_training_set(FORMATS["mbpp"], [], str(tmp_path / "a.parquet"))
+    assert (tmp_path / "a.parquet").read_text() == "mine"
 
 
 def test_parts_are_kept_in_a_bucket_too(bucket, tmp_path):
@@ -406,10 +399,3 @@ def test_what_was_settled_is_stored_when_the_rows_end_early(tmp_path, pool):
     with pytest.raises(BadInput, match="the rest is damaged"):
         converted(FORMATS["mbpp"], rows(), NearDuplicates([]), Grader(pool), lambda: None, parts)
     assert len(Parts(epath.Path(tmp_path / "out.parts"), {}).done) >= 1
-
-
-def test_parts_beside_an_output_are_named(tmp_path):
-    (tmp_path / "out.parquet").touch()
-    (tmp_path / "out.parts").mkdir()
-    with pytest.raises(BadInput, match=r"out\.parquet is there already; .*out\.parts went into it and can be removed"):
-        make_training_set(FORMATS["mbpp"], [], str(tmp_path / "out.parquet"))

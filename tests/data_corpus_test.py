@@ -2,16 +2,13 @@
 
 import dataclasses
 import random
-import re
 from itertools import islice, product
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from codea1.data.loader import load_questions
 from codea1.data.sources import PROCEDURAL
-from codea1.data.tokenizer import ChatTokenizer
 from codea1.game import prompts
 from codea1.game.answers import extract_program, parse_suite
 from codea1.game.calls import CallTest
@@ -29,10 +26,8 @@ from codea1.lab.sft.corpus import (
 )
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.compositions import Task, behaviour, compositions, outcome
-from codea1.lab.worlds.worlds import CLASSIC, CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS, Component, World
 from codea1.runtime.errors import BadInput
 from codea1.values import decode_exact
-from tests.conftest import ROOT
 
 TOKENIZER = make_tokenizer(corpus_texts(seed=0, num_chats=1500), 512)
 
@@ -147,44 +142,6 @@ def test_share_of_right_programs():
     assert 0.25 < np.mean(right) < 0.37
 
 
-def general(template: str) -> str:
-    """A component's text with c for its constant, as the page writes it; a filter that keeps all has no condition."""
-    return template.format(c="c", prev="(c - 1)", next="(c + 1)", top="(c + 2)", own="k") or "(no condition)"
-
-
-def planted(component: Component, world: World) -> list[float]:
-    """How often a program of the corpus makes each of the component's mistakes, of 2000 programs."""
-    task = SimpleNamespace(composition=SimpleNamespace(components=[component] * 3, world=world))
-    rng = random.Random(component.phrase)
-    choices = [choice for _ in range(2000) for choice in plant(task, rng)]
-    return [np.mean([choice == i for choice in choices]) for i in range(1, len(component.mistakes) + 1)]
-
-
-def test_the_page_of_misconceptions_lists_every_one_at_the_rate_at_which_it_is_planted():
-    rows = re.findall(
-        r"^\| ([^|]+) \| `(.+)` \| `(.+)` \| (\d+) % \|$",
-        (ROOT / "results" / "misconceptions.md").read_text(),
-        re.MULTILINE,
-    )
-    components = {**FILTERS, **CONDITIONS, **MAPS, **REDUCES}.values()
-    expected = [(general(k.phrase), general(k.correct), general(mistake)) for k in components for mistake in k.mistakes]
-    assert [row[:3] for row in rows] == expected
-    rates = [rate for k in components for rate in planted(k, WORLDS[CLASSIC])]
-    np.testing.assert_allclose([int(row[3]) / 100 for row in rows], rates, atol=0.03)
-
-
-def test_the_page_of_misconceptions_lists_those_of_the_world_blind():
-    world = WORLDS["blind"]
-    page = (ROOT / "results" / "misconceptions.md").read_text()
-    rows = re.findall(r"^\| [\w ]+ \| (.+) \| `(.+)` \| `(.+)` \| (\d+) % \|$", page, re.MULTILINE)
-    components = [k for tables in world.families.values() for table in tables for k in table.values()]
-    expected = [(general(k.phrase), general(k.correct), general(mistake)) for k in components for mistake in k.mistakes]
-    rates = {(text, correct, mistake): int(rate) / 100 for text, correct, mistake, rate in rows}
-    found = [rate for k in components for rate in planted(k, world)]
-    np.testing.assert_allclose([rates[row] for row in expected], found, atol=0.03)
-    assert rates.keys() == set(expected)
-
-
 def test_token_budgets_of_the_tiny_game():
     for problem, program, request, suite in islice(chats("1", Recipe(expert_suites=0.5)), 500):
         assert len(TOKENIZER.encode_chat([problem])) <= 20
@@ -216,11 +173,6 @@ QUESTION = Question(
     "f",
     golden_tests=("assert f(1) == 2", "assert f(2) == 3", "assert f(-1) == 0", "assert len([1]) == 1", "nonsense("),
 )
-
-
-@pytest.fixture(scope="module")
-def tokenizer() -> ChatTokenizer:
-    return make_tokenizer(corpus_texts(seed=0, num_chats=200), vocab_size=512)
 
 
 def test_worked_lessons_are_right_expert_suites_on_the_questions_given(data_folder):
@@ -270,14 +222,14 @@ def test_golden_lessons_are_golden_tests_that_are_asserts():
         golden_lessons(questions[1:], DEFAULT, 2)
 
 
-def test_the_suite_alone_is_learned_and_the_prompt_is_the_games(tokenizer):
+def test_the_suite_alone_is_learned_and_the_prompt_is_the_games():
     lessons = golden_lessons([QUESTION], TINY, 2)
     (chat,) = islice(lessons("0/1"), 1)
-    ((ids, targets),) = lesson_batch(lessons("0/1"), 1, tokenizer, length=400)
+    ((ids, targets),) = lesson_batch(lessons("0/1"), 1, TOKENIZER, length=400)
     start = targets.index(1)
-    assert ids[:start] == tokenizer.encode_chat(chat[:-1])
-    assert tokenizer.decode(ids[start:]) == chat[-1]["content"]
-    assert ids[-1] == tokenizer.end_id
+    assert ids[:start] == TOKENIZER.encode_chat(chat[:-1])
+    assert TOKENIZER.decode(ids[start:]) == chat[-1]["content"]
+    assert ids[-1] == TOKENIZER.end_id
     assert set(targets[start:]) == {1}
     with pytest.raises(BadInput, match="length 8 is too short"):
-        lesson_batch(lessons("0/1"), 4, tokenizer, length=8)
+        lesson_batch(lessons("0/1"), 4, TOKENIZER, length=8)

@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow
@@ -15,7 +13,6 @@ from codea1.lab.data import formats
 from codea1.lab.data.conversion import make_training_set, shares_of
 from codea1.lab.data.formats import HARD, KODCODE, asserts_of, kodcode, read_kodcode
 from codea1.runtime.errors import BadInput
-from tests.conftest import ROOT
 
 PYTEST = """
 from solution import double
@@ -112,30 +109,22 @@ def test_asserts_on_plain_data_are_read(source, texts):
     assert asserts_of(source, "double") == tuple(texts)
 
 
-@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
-def test_a_training_set_comes_out(tmp_path, kind):
+def test_a_training_set_comes_out(tmp_path, capsys):
     random = "import os\ndef double(n):\n    return os.getpid()"
     files = [
-        write(tmp_path / f"one.{kind}", [row(1), row(2, gpt_pass_percentage=0.9), row(3, solution=random)]),
-        write(tmp_path / f"two.{kind}", [row(4, question=row(1)["question"].upper()), row(5, question=HOTEL)]),
-        write(tmp_path / f"three.{kind}", [row(1, question="Another task by the first one's name.")]),
+        write(tmp_path / "one.parquet", [row(1), row(2, gpt_pass_percentage=0.9), row(3, solution=random)]),
+        write(tmp_path / "two.jsonl", [row(4, question=row(1)["question"].upper()), row(5, question=HOTEL)]),
+        write(tmp_path / "three.jsonl", [row(1, question="Another task by the first one's name.")]),
     ]
-    evaluations = write(
-        tmp_path / "evaluation.jsonl",
-        [
-            {
-                "prompt": [{"role": "user", "content": "?"}],
-                "description": HOTEL.replace("Twice", "Thrice"),
-                "GT_code": "def triple(n):\n    return 3 * n",
-                "data_source": "e",
-                "extra_info": {"question_id": "E/1", "function_name": "triple"},
-            }
-        ],
-    )
+    evaluation = {
+        "prompt": [{"role": "user", "content": "?"}],
+        "description": HOTEL.replace("Twice", "Thrice"),
+        "GT_code": "def triple(n):\n    return 3 * n",
+        "data_source": "e",
+        "extra_info": {"question_id": "E/1", "function_name": "triple"},
+    }
     output = tmp_path / "out.parquet"
-    command = [sys.executable, "-m", "codea1.lab", "convert", "kodcode", *files, f"--output={output}"]
-    done = subprocess.run([*command, f"--exclude={evaluations}"], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    make_training_set(kodcode(HARD), files, str(output), [write(tmp_path / "evaluation.jsonl", [evaluation])])
     (question,) = load_questions(str(output))
     assert (question.id, question.entry_point, question.data_source) == ("Prefill_1_I", "double", "kodcode_light")
     assert question.golden_tests == ("assert double(2) == 4", "assert double(3) == 6")
@@ -143,19 +132,17 @@ def test_a_training_set_comes_out(tmp_path, kind):
     assert "`def double(n):`" in question.problem
     assert question.problem in question.prompt[-1]["content"]
     assert question.description == row()["question"]
-    printed = " ".join(done.stdout.split())
-    assert "rows read 6" in printed
     left_out = [json.loads(line) for line in output.with_suffix(".left_out.jsonl").read_text().splitlines()]
-    assert [(each["question_id"], each["reason"]) for each in left_out if "three" in each["row"]] == [
-        ("Prefill_1_I", "its id is an earlier row's")
-    ]
-    assert {each["question_id"]: each["reason"] for each in left_out if "three" not in each["row"]} == {
-        "Prefill_2_I": "not hard: too many trials passed",
-        "Prefill_3_I": "its solution passes none of its tests, twice",
-        "Prefill_4_I": "asks what an earlier row asks",
-        "Prefill_5_I": "nearly a question of an evaluation set",
+    assert {("three" in row["row"], row["question_id"], row["reason"]) for row in left_out} == {
+        (True, "Prefill_1_I", "its id is an earlier row's"),
+        (False, "Prefill_2_I", "not hard: too many trials passed"),
+        (False, "Prefill_3_I", "its solution passes none of its tests, twice"),
+        (False, "Prefill_4_I", "asks what an earlier row asks"),
+        (False, "Prefill_5_I", "nearly a question of an evaluation set"),
     }
-    assert all(f"left out: {each['reason']} 1 " in printed for each in left_out)
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "rows read 6" in printed
+    assert all(f"left out: {row['reason']} 1 " in printed for row in left_out)
     assert "kept, with 2 golden tests, 0 check scripts and 0 mutants 1 1" in printed
 
 
@@ -200,11 +187,3 @@ def test_rows_of_the_pipeline_call_their_tests_otherwise(tmp_path):
     each["test_code"] = each.pop("test")
     ((where, found),) = kodcode(HARD).rows(write(tmp_path / "a.jsonl", [each]))
     assert read_kodcode(found, where, HARD).golden_tests == read_kodcode(row(), where, HARD).golden_tests
-
-
-def test_an_output_that_is_there_is_kept(tmp_path):
-    output = tmp_path / "out.parquet"
-    output.write_text("mine")
-    with pytest.raises(BadInput, match="is there already"):
-        make_training_set(kodcode(HARD), [write(tmp_path / "a.jsonl", [row()])], str(output))
-    assert output.read_text() == "mine"

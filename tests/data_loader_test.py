@@ -74,41 +74,27 @@ def test_rows_of_methods_and_of_whole_programs(tmp_path):
     method = training_row(GT_code=METHOD, extra_info=extra_info("Solution().twice"), preamble="import math")
     program = training_row(GT_code="print(2 * int(input()))", extra_info=extra_info("stdout") | {"question_id": "K_2"})
     one, other = load_questions(write(tmp_path, "jsonl", [method, program]))
-    assert (one.entry_point, one.preamble, one.ground_truth, one.form) == (
-        "Solution().twice",
-        "import math",
-        METHOD,
-        "class",
-    )
-    assert (other.entry_point, other.form, other.checker) == ("stdout", "program", "")
+    assert (one.entry_point, one.preamble, one.ground_truth) == ("Solution().twice", "import math", METHOD)
+    assert (one.form, other.entry_point, other.form, other.checker) == ("class", "stdout", "program", "")
+    (checked,) = load_questions(write(tmp_path, "parquet", [program | {"checker": CHECKER}]))
+    assert checked.checker == CHECKER
 
 
-def test_a_checker_of_a_whole_program(tmp_path):
-    row = training_row(GT_code="print(1)", extra_info=extra_info("stdout"), checker=CHECKER)
-    (question,) = load_questions(write(tmp_path, "parquet", [row]))
-    assert question.checker == CHECKER
+def of_stdout(**changes) -> dict:
+    return {"extra_info": extra_info("stdout"), **changes}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"GT_code": METHOD, "extra_info": extra_info("Solution().half")}, "does not define Solution().half"),
-        (
-            {"GT_code": "def twice(n): pass", "extra_info": extra_info("Solution().twice")},
-            "does not define Solution().twice",
-        ),
-        ({"GT_code": "print(", "extra_info": extra_info("stdout")}, "does not parse"),
-        (
-            {"GT_code": "print(1)", "extra_info": extra_info("stdout_numbers")},
-            "'stdout_numbers' is none of stdout, stdout_tokens, stdout_any_order",
-        ),
+        ({"GT_code": "def twice(n): 0", "extra_info": extra_info("Solution().twice")}, "not define Solution().twice"),
+        (of_stdout(GT_code="print("), "does not parse"),
+        ({"extra_info": extra_info("stdout_numbers")}, "'stdout_numbers' is none of stdout, stdout_tokens, stdout_any"),
         ({"checker": CHECKER}, "it has a checker, and its function_name 'twice' is none of stdout, "),
         ({"checker": [CHECKER]}, "checker is not text"),
-        ({"extra_info": extra_info("stdout"), "checker": "def accepts("}, "its checker does not parse as Python"),
-        (
-            {"extra_info": extra_info("stdout"), "checker": "def check(): pass"},
-            "its checker does not define accepts(given, expected, printed)",
-        ),
+        (of_stdout(checker="def accepts("), "its checker does not parse as Python"),
+        (of_stdout(checker="def check(): 0"), "its checker does not define accepts(given, expected, printed)"),
         ({"preamble": 3}, "preamble is not text"),
     ],
 )
@@ -176,17 +162,21 @@ def test_missing_column_is_named(tmp_path, kind, column):
         load_questions(write(tmp_path, kind, [row]))
 
 
-@pytest.mark.parametrize("prompt", ["text", [], [{"role": "user"}], [{"role": "user", "content": 3}], ["text"]])
-def test_malformed_prompt_is_refused(tmp_path, prompt):
-    with pytest.raises(BadInput, match=r"line 1 \(H/1\): the prompt"):
-        load_questions(write(tmp_path, "jsonl", [validation_row(prompt=prompt)]))
+PROMPTS = ("text", [], [{"role": "user"}], [{"role": "user", "content": 3}], ["text"])
+NO_TEXTS = (5, {"a": "b"}, ["x = 1", None])
 
 
-@pytest.mark.parametrize("column", ["GT_test", "mutants"])
-@pytest.mark.parametrize("value", [5, {"a": "b"}, ["x = 1", None]])
-def test_malformed_texts_are_refused(tmp_path, column, value):
-    with pytest.raises(BadInput, match=rf"line 1 \(H/1\): {column} is neither text nor a list of texts"):
-        load_questions(write(tmp_path, "jsonl", [validation_row(**{column: value})]))
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        *(({"prompt": prompt}, "the prompt") for prompt in PROMPTS),
+        *(({"GT_test": value}, "GT_test is neither text nor a list of texts") for value in NO_TEXTS),
+        *(({"mutants": value}, "mutants is neither text nor a list of texts") for value in NO_TEXTS),
+    ],
+)
+def test_malformed_columns_are_refused(tmp_path, changes, complaint):
+    with pytest.raises(BadInput, match=rf"line 1 \(H/1\): {complaint}"):
+        load_questions(write(tmp_path, "jsonl", [validation_row(**changes)]))
 
 
 @pytest.mark.parametrize("column", ["", [""], [" \n"]])
@@ -201,22 +191,38 @@ def test_repeated_id_is_refused(tmp_path, kind):
         load_questions(write(tmp_path, kind, [validation_row(), validation_row()]))
 
 
-def test_missing_empty_and_foreign_files_are_refused(tmp_path):
-    for name in ("no.parquet", "no.jsonl"):
-        with pytest.raises(BadInput, match=f"{name} does not exist"):
-            load_questions(str(tmp_path / name))
-    with pytest.raises(BadInput, match="holds no question"):
-        load_questions(write(tmp_path, "jsonl", []))
-    (tmp_path / "text.parquet").write_text("not parquet")
-    with pytest.raises(BadInput, match="not a Parquet file"):
-        load_questions(str(tmp_path / "text.parquet"))
-    for text, complaint in (("{", "line 1: not JSON"), ("1", "line 1: not a JSON object")):
-        (tmp_path / "text.jsonl").write_text(text)
-        with pytest.raises(BadInput, match=complaint):
-            load_questions(str(tmp_path / "text.jsonl"))
-    (tmp_path / "text.jsonl").write_text("\n \r\n{}")
-    with pytest.raises(BadInput, match="line 3: the column 'prompt' is missing"):  # blank lines are passed over
-        load_questions(str(tmp_path / "text.jsonl"))
+COMPRESSED = gzip.compress(json.dumps([validation_row()] * 100).encode())
+FLIPPED = COMPRESSED[:40] + bytes(byte ^ 255 for byte in COMPRESSED[40:60]) + COMPRESSED[60:]
+LONG = json.dumps(validation_row()) + "\n" + json.dumps({"prompt": "x" * 1000})
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "complaint"),
+    [
+        ("no.parquet", None, "no.parquet does not exist"),
+        ("no.jsonl", None, "no.jsonl does not exist"),
+        ("empty.jsonl", b"", "holds no question"),
+        ("text.parquet", b"not parquet", "not a Parquet file"),
+        ("text.jsonl", b"{", "line 1: not JSON"),
+        ("text.jsonl", b"1", "line 1: not a JSON object"),
+        ("text.jsonl", b"\n \r\n{}", "line 3: the column 'prompt' is missing"),  # blank lines are passed over
+        ("cut.json.gz", COMPRESSED[: len(COMPRESSED) // 2], r"cut\.json\.gz is a damaged gzip file: "),
+        ("flipped.json.gz", FLIPPED, r"flipped\.json\.gz is a damaged gzip file: "),
+        ("long.jsonl", LONG.encode(), r"long\.jsonl, line 2: longer than 1,000 bytes"),
+    ],
+)
+def test_missing_empty_foreign_and_damaged_files_are_refused(tmp_path, monkeypatch, name, content, complaint):
+    monkeypatch.setattr(rows, "_MAX_LINE", 1000)
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(BadInput, match=complaint):
+        load_questions(str(tmp_path / name))
+
+
+def test_what_is_called_otherwise_than_it_is_is_refused(tmp_path):
+    Path(write(tmp_path, "parquet", [validation_row()])).rename(tmp_path / "misnamed.jsonl")
+    with pytest.raises(BadInput, match=r"misnamed\.jsonl is a Parquet file, and is not called so"):
+        load_questions(str(tmp_path / "misnamed.jsonl"))
     with pytest.raises(BadInput, match="'kodcode' is neither 'procedural' nor"):
         load_questions("kodcode")
 
@@ -235,24 +241,6 @@ def test_a_file_that_the_system_does_not_open_is_no_damaged_one(tmp_path, kind):
     (tmp_path / "file").touch()
     with pytest.raises(BadInput, match=rf"file/rows\.{kind} cannot be read: Not a directory\."):
         load_questions(str(tmp_path / "file" / f"rows.{kind}"))
-
-
-def test_damaged_and_misnamed_files_are_one_sentence(tmp_path, monkeypatch):
-    whole = gzip.compress(json.dumps([validation_row()] * 100).encode())
-    (tmp_path / "cut.json.gz").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(BadInput, match=r"cut\.json\.gz is a damaged gzip file: "):
-        load_questions(str(tmp_path / "cut.json.gz"))
-    (tmp_path / "flipped.json.gz").write_bytes(whole[:40] + bytes(byte ^ 255 for byte in whole[40:60]) + whole[60:])
-    with pytest.raises(BadInput, match=r"flipped\.json\.gz is a damaged gzip file: "):
-        load_questions(str(tmp_path / "flipped.json.gz"))
-    path = Path(write(tmp_path, "parquet", [validation_row()]))
-    path.rename(tmp_path / "misnamed.jsonl")
-    with pytest.raises(BadInput, match=r"misnamed\.jsonl is a Parquet file, and is not called so"):
-        load_questions(str(tmp_path / "misnamed.jsonl"))
-    monkeypatch.setattr(rows, "_MAX_LINE", 1000)
-    (tmp_path / "long.jsonl").write_text(json.dumps(validation_row()) + "\n" + json.dumps({"prompt": "x" * 1000}))
-    with pytest.raises(BadInput, match=r"long\.jsonl, line 2: longer than 1,000 bytes"):
-        load_questions(str(tmp_path / "long.jsonl"))
 
 
 @pytest.mark.filterwarnings("ignore:invalid escape")
@@ -307,45 +295,40 @@ def test_a_ground_truth_that_is_no_program_is_refused(code, reason):
         complete_program("Add two numbers.", code)
 
 
-def test_the_script_tests_what_it_calls():
-    by_parameter = "def check(total):\n    assert total([1]) == 2"
-    assert entry_point(HELPED, None, by_parameter, "helper") == "total"
-    by_other_name = "def check(helper):\n    for inp in [[1]]:\n        assertion(total(*inp), 2)"
-    assert entry_point(HELPED, None, by_other_name, "helper") == "total"
-
-
-def test_helpers_that_the_script_calls_are_not_under_test():
-    """As in LeetCode rows, which build trees, and in HumanEval/32, 38 and 50, which check by the inverse."""
-    of_row = "def check(candidate):\n    assert candidate([helper(1)]) == helper(2)"
-    assert entry_point(HELPED, None, of_row, "total") == "total"
-    of_parameter = "def check(total):\n    a = [helper(1)]\n    assert total(a) == 3"
-    assert entry_point(HELPED, None, of_parameter, "helper") == "total"
-    neither = "def check(candidate):\n    assert candidate(helper(1)) == 3"
-    with pytest.raises(ValueError, match="'average'"):
-        entry_point(HELPED, None, neither, "average")
-
-
-def test_the_scripts_own_functions_are_not_under_test():
-    script = "def helper(x):\n    return x\n\ndef check(candidate):\n    assert helper(candidate([1])) == 2"
-    assert entry_point(HELPED, None, script, "total") == "total"
-
-
-def test_the_function_under_test_may_itself_be_named_check():
-    script = "def check(check):\n    assert check(1) == 2"
-    assert entry_point("def check(n):\n    return n + 1", None, script, "check") == "check"
-    assert entry_point("def g(n):\n    return n\n\ndef check(n):\n    return g(n)", None, script, "g") == "check"
-
-
-def test_without_a_script_the_row_says_what_is_extra_info():
-    assert entry_point(HELPED, None, None, "total") == "total"
-    with pytest.raises(ValueError, match="'average'"):
-        entry_point(HELPED, None, None, "average")
+TREES = "def check(candidate):\n    assert candidate([helper(1)]) == helper(2)"
+OF_OTHERS = "def check(helper):\n    for inp in [[1]]:\n        assertion(total(*inp), 2)"
+OF_PARAMETER = "def check(total):\n    a = [helper(1)]\n    assert total(a) == 3"
+OWN_HELPER = "def helper(x):\n    return x\n\ndef check(candidate):\n    assert helper(candidate([1])) == 2"
+OF_CHECK = "def check(check):\n    assert check(1) == 2"
 
 
 @pytest.mark.parametrize(
-    ("script", "reason"),
-    [("def test():\n    pass", "no function check"), ("def check(helper):\n    total(", "does not parse")],
+    ("program", "script", "said", "under_test"),
+    [
+        (HELPED, "def check(total):\n    assert total([1]) == 2", "helper", "total"),
+        (HELPED, OF_OTHERS, "helper", "total"),
+        # As in LeetCode rows, which build trees, and in HumanEval/32, 38 and 50, which check by the inverse.
+        (HELPED, TREES, "total", "total"),
+        (HELPED, OF_PARAMETER, "helper", "total"),
+        (HELPED, OWN_HELPER, "total", "total"),
+        ("def check(n):\n    return n + 1", OF_CHECK, "check", "check"),
+        ("def g(n):\n    return n\n\ndef check(n):\n    return g(n)", OF_CHECK, "g", "check"),
+        (HELPED, None, "total", "total"),  # without a script the row says it
+    ],
 )
-def test_a_script_that_cannot_judge_is_refused(script, reason):
+def test_the_script_tests_what_it_calls(program, script, said, under_test):
+    assert entry_point(program, None, script, said) == under_test
+
+
+@pytest.mark.parametrize(
+    ("script", "said", "reason"),
+    [
+        ("def check(candidate):\n    assert candidate(helper(1)) == 3", "average", "'average'"),
+        (None, "average", "'average'"),
+        ("def test():\n    pass", "total", "no function check"),
+        ("def check(helper):\n    total(", "total", "does not parse"),
+    ],
+)
+def test_a_script_that_cannot_judge_is_refused(script, said, reason):
     with pytest.raises(ValueError, match=reason):
-        entry_point(HELPED, None, script, "total")
+        entry_point(HELPED, None, script, said)

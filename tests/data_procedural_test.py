@@ -7,8 +7,8 @@ import shutil
 import pytest
 
 from codea1.data.loader import load_questions, rows_of
-from codea1.data.sources import CLASSIC, SPLITS, source_of, world_folder
-from codea1.lab.worlds import compositions, procedural
+from codea1.data.sources import CLASSIC, source_of, world_folder
+from codea1.lab.worlds import procedural
 from codea1.lab.worlds.procedural import NUM_QUESTIONS, prepare, rows
 from codea1.lab.worlds.worlds import WORLDS, World
 from codea1.runtime.errors import BadInput, StorageFailed
@@ -30,13 +30,6 @@ def passes(program: str, script: str) -> bool:
     return True
 
 
-def test_every_split_is_full_and_no_question_comes_twice():
-    assert tuple(NUM_QUESTIONS) == tuple(compositions.SPLITS) == SPLITS
-    ids = [row["extra_info"]["question_id"] for split in ROWS.values() for row in split]
-    assert {split: len(found) for split, found in ROWS.items()} == NUM_QUESTIONS
-    assert len(set(ids)) == len(ids)
-
-
 def test_truth_passes_hidden_and_golden_tests():
     for row in SAMPLE:
         assert passes(row["GT_code"], row["test"])
@@ -51,11 +44,6 @@ def test_hidden_tests_kill_every_mutant():
         assert not any(passes(mutant, row["test"]) for mutant in row["mutants"])
 
 
-def test_golden_tests_are_weaker_than_hidden_ones():
-    survivors = [mutant for row in SAMPLE for mutant in row["mutants"] if passes(mutant, "\n".join(row["GT_test"]))]
-    assert 0.02 < len(survivors) / sum(len(row["mutants"]) for row in SAMPLE) < 0.4
-
-
 def test_golden_tests_leave_as_many_near_misses_alone_as_docs_demo_says():
     asked = ROWS["train"][:96]  # those that the demo trains on
     near_misses = [(row, mutant) for row in asked for mutant in row["mutants"]]
@@ -65,6 +53,7 @@ def test_golden_tests_leave_as_many_near_misses_alone_as_docs_demo_says():
 
 
 def test_rows_are_those_of_the_version():
+    assert {split: len(found) for split, found in ROWS.items()} == NUM_QUESTIONS
     # If rows are meant to change, raise the version, or folders that hold the old rows go on being used.
     digest = hashlib.sha256(json.dumps(ROWS, sort_keys=True).encode()).hexdigest()[:16]
     assert (world_folder(CLASSIC, None).name, digest) == ("classic-1.0.0", "5ff80085c27c615e")
@@ -123,6 +112,7 @@ def test_damaged_data_are_refused_and_rebuilt_once_removed(tmp_path, monkeypatch
     assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
 
 
-def test_a_folder_that_cannot_be_made_is_told():
+def test_a_folder_that_cannot_be_made_is_told(monkeypatch):
+    monkeypatch.setattr(procedural, "NUM_QUESTIONS", {"train": 3, "validation": 2, "test": 2})
     with pytest.raises(StorageFailed, match=r"^writing /proc/none/procedural/classic-1\.0\.0/.* failed: .*\.$"):
         prepare(CLASSIC, "/proc/none")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from etils import epath
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codea1.data.loader import load_questions
@@ -101,6 +101,9 @@ ROWS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+NAMED = format_of_json("task", "code", "cases", "f")
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[SandboxPool]:
     with SandboxPool(isolation=AUTO) as pool:
@@ -126,15 +129,24 @@ def pairs(form: str, **changes) -> str:
     return json.dumps({**json.loads(ROWS[form]["input_output"]), **changes})
 
 
-@pytest.mark.parametrize("form", ROWS)
-def test_a_row_of_each_set_becomes_a_question(convert, form):
-    (kept,) = convert(form, ROWS[form]).kept
-    called = {"apps": "Solution().add", "taco": "add", "acecode": "add"}
-    assert kept.entry_point == called.get(form, "stdout")
+@pytest.mark.parametrize(
+    ("form", "called", "mutants"),
+    [
+        ("apps", "Solution().add", ()),
+        ("taco", "add", ()),
+        ("acecode", "add", ("def add(a, b):\n    return a - b",)),  # a sample that fails its tests
+        ("code_contests", "stdout", (TAKE,)),  # a wrong submission that a test exposes; the other one adds
+        ("deepcoder", "stdout", ()),
+    ],
+)
+def test_a_row_of_each_set_becomes_a_question(convert, form, called, mutants):
+    (outcome,) = convert(form, ROWS[form]).outcomes
+    kept = outcome.question
+    assert (kept.entry_point, kept.mutants, outcome.unexposed) == (called, mutants, form == "code_contests")
     assert kept.golden_tests
     assert "assert candidate(" in kept.check_script
     assert kept.id.startswith(f"{form}/")
-    assert kept.ground_truth
+    assert "+" in kept.ground_truth or "sum" in kept.ground_truth
 
 
 def test_answers_are_read_as_the_judges_of_apps_read_them(convert):
@@ -156,21 +168,6 @@ def test_a_wrong_answer_of_a_function_is_no_test(convert):
     (kept,) = convert("taco", changed).kept
     assert kept.golden_tests == ("assert add(1, 2) == 3",)
     assert kept.check_script.count("assert") == 1
-
-
-def test_wrong_submissions_that_a_test_exposes_become_mutants(convert):
-    (outcome,) = convert("code_contests", ROWS["code_contests"]).outcomes
-    assert outcome.question.ground_truth == ADD
-    assert outcome.question.mutants == (TAKE,)
-    assert outcome.unexposed == 1  # the other one adds
-
-
-def test_samples_that_fail_their_tests_become_mutants(convert):
-    (kept,) = convert("acecode", ROWS["acecode"]).kept
-    assert (kept.ground_truth, kept.mutants) == (
-        "def add(a, b):\n    return a + b",
-        ("def add(a, b):\n    return a - b",),
-    )
 
 
 @pytest.mark.parametrize(
@@ -265,20 +262,13 @@ RAISING = ["with pytest.raises(Refused): f([])", "with pytest.raises(ValueError)
 @pytest.mark.parametrize("sources", [OF_VALUES, RAISING, OF_VALUES + RAISING, RAISING[:1]])
 def test_a_script_made_of_tests_holds_for_the_solution_and_says_what_they_do(convert, pool, sources):
     row = {"task": "Add up.", "code": VALUES, "cases": "\n".join(sources), "f": "f"}
-    (outcome,) = convert(format_of_json("task", "code", "cases", "f"), row).outcomes
+    (outcome,) = convert(NAMED, row).outcomes
     question = outcome.question
     assert (outcome.lost_script, len(question.golden_tests)) == ("", len(sources))
     judge = Judge(question, Grader(pool))
     assert judge.check(VALUES).result(60).verdict is Verdict.PASS
     for broken in ("return 9", "raise KeyError(x)"):
         assert judge.check(f"def f(x):\n    {broken}").result(60).verdict is not Verdict.PASS
-
-
-def test_a_script_made_of_tests_that_its_solution_fails_is_left_out(convert):
-    row = {"task": "Yield.", "code": "def f(x):\n    yield x", "cases": "assert list(f(1)) == [1]", "f": "f"}
-    (outcome,) = convert(format_of_json("task", "code", "cases", "f"), row).outcomes
-    assert (outcome.question.check_script, outcome.lost_script) == (None, "their solution fails them")
-    assert len(outcome.question.golden_tests) == 1
 
 
 LOOPS = """LIMIT = 50
@@ -293,25 +283,23 @@ def check(candidate):
 
 def test_a_text_that_defines_check_is_the_check_script(convert, pool):
     row = {"task": "Square.", "code": "def square(n):\n    return n * n\n", "cases": LOOPS, "f": "square"}
-    (outcome,) = convert(format_of_json("task", "code", "cases", "f"), row).outcomes
+    (outcome,) = convert(NAMED, row).outcomes
     question = outcome.question
     assert (question.check_script, outcome.unread) == (LOOPS, 0)
     assert question.golden_tests == ("assert square(1) == 1", "assert square(3) == 9")
     judge = Judge(question, Grader(pool))
     assert judge.check("def square(n):\n    return 1 if n < 3 else 9").result(60).verdict is Verdict.FAIL
     alone = row | {"cases": LOOPS.replace("(1) == 1", "(1) > 0").replace("(3) == 9", "(3) > 8")}
-    (kept,) = convert(format_of_json("task", "code", "cases", "f"), alone).kept
+    (kept,) = convert(NAMED, alone).kept
     assert (kept.golden_tests, kept.check_script) == ((), alone["cases"])
-    (outcome,) = convert(
-        format_of_json("task", "code", "cases", "f"), row | {"cases": f"{LOOPS}    assert False"}
-    ).outcomes
+    (outcome,) = convert(NAMED, row | {"cases": f"{LOOPS}    assert False"}).outcomes
     assert (outcome.question.check_script, outcome.lost_script) == (None, "their solution fails them")
 
 
 @pytest.mark.parametrize("cases", [LOOPS * 2, LOOPS.replace("check(", "check (")])
 def test_a_check_that_the_loader_would_not_read_so_leaves_the_row_out(cases):
     row = {"task": "Square.", "code": "def square(n): ...", "cases": cases, "f": "square"}
-    assert format_of_json("task", "code", "cases", "f").read(row, "here") == BAD_CHECK
+    assert NAMED.read(row, "here") == BAD_CHECK
 
 
 def test_asserts_that_state_no_data_and_stand_in_no_script_are_counted(convert):
@@ -328,13 +316,12 @@ MINE = {
 
 
 def test_rows_with_fields_of_any_name(convert):
-    named = format_of_json("task", "code", "cases", "f")
-    (kept,) = convert(named, MINE).kept
+    (kept,) = convert(NAMED, MINE).kept
     assert kept.golden_tests == ("assert add(1, 2) == 3",)
     (again,) = convert(format_of_json("task", "code", "cases", ""), MINE | {"cases": "assert add(1, 2) == 3"}).kept
     assert (again.golden_tests, again.id) == (kept.golden_tests, kept.id)
     script = "def check(candidate):\n    assert candidate(2, 2) == 4\n"
-    (kept,) = convert(named, MINE | {"cases": script}).kept
+    (kept,) = convert(NAMED, MINE | {"cases": script}).kept
     assert kept.golden_tests == ("assert add(2, 2) == 4",)
     inside = {"task": {"words": MINE["task"]}, "cases": MINE["cases"], "about": {"f": "add"}}
     (kept,) = convert(format_of_json("task.words", "", "cases", "about.f"), inside).kept
@@ -374,31 +361,26 @@ def test_a_real_file_is_read_by_the_names_of_its_fields_as_by_its_own_reader():
 
 def test_a_set_is_split_and_says_where_it_is_from(tmp_path: Path, capsys, micro_config):
     rows = [{**MINE, "task": f"Add two, {number} times."} for number in range(40)]
-    (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    make_training_set(
-        format_of_json("task", "", "cases", "f"),
-        [str(tmp_path / "rows.jsonl")],
-        str(tmp_path / "mine"),
-        (),
-        shares_of("50/30/20"),
-    )
-    asked = {
-        part: [each.problem for each in load_questions(str(tmp_path / "mine" / f"{part}.parquet"), may_lack_truth=True)]
-        for part in PARTS
-    }
+    file, folder = tmp_path / "rows.jsonl", tmp_path / "mine"
+    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    named = format_of_json("task", "", "cases", "f")
+    make_training_set(named, [str(file)], str(folder), (), shares_of("50/30/20"))
+    files = {part: str(folder / f"{part}.parquet") for part in PARTS}
+    asked = {part: [q.problem for q in load_questions(files[part], may_lack_truth=True)] for part in PARTS}
     assert sorted(chain.from_iterable(asked.values())) == sorted(row["task"] for row in rows)
     told = " ".join(capsys.readouterr().out.split())
     assert all(f"in the part {part} {len(asked[part])}" in told for part in PARTS)
     assert "kept without a solution: not run, for method=golden 40" in told
-    micro_config.data.train.source, micro_config.data.train.limit = str(tmp_path / "mine" / "train.parquet"), 0
+    micro_config.data.train.source, micro_config.data.train.limit = files["train"], 0
     with pytest.raises(BadInput, match="no ground truth in GT_code, which all but method=golden needs"):
         questions_of(micro_config, "train")
     micro_config.method = "golden"
     assert len(questions_of(micro_config, "train")) == len(asked["train"])
 
 
+@settings(max_examples=30)
 @given(
-    st.lists(st.text(st.characters(codec="utf-8")), min_size=1),
+    st.lists(st.text(st.characters(codec="utf-8")), min_size=1, max_size=20),
     st.integers(1, 99).flatmap(lambda first: st.tuples(st.just(first), st.integers(0, 100 - first))),
 )
 def test_a_question_is_always_in_the_same_part(texts, shares):
@@ -414,8 +396,7 @@ def test_a_question_is_always_in_the_same_part(texts, shares):
 
 def test_the_part_of_a_question_is_that_of_its_task_whatever_its_solution():
     first, second = (
-        format_of_json("task", "code", "cases", "f").read(MINE | {"code": f"def add({names}):\n    return 3\n"}, "here")
-        for names in ("a, b", "c, d")
+        NAMED.read(MINE | {"code": f"def add({names}):\n    return 3\n"}, "here") for names in ("a, b", "c, d")
     )
     assert first.question.problem != second.question.problem
     assert first.question.description == second.question.description == MINE["task"]

@@ -1,6 +1,7 @@
 """The forms of attention against each other."""
 
 import re
+from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
 
@@ -26,6 +27,9 @@ from codea1.models.grouped_attention import MEMBERS, attend_grouped
 from codea1.models.kv_cache import Cache, KVCache, PageTable, RaggedKVCache, form_of, num_reads, page_size
 
 B, H, K, h = 3, 4, 2, 64
+CONFIG = Qwen2Config(
+    vocab_size=8, hidden_size=8, intermediate_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=4
+)
 
 
 def arrays(num_tokens: int) -> tuple[jax.Array, jax.Array, jax.Array]:
@@ -33,34 +37,27 @@ def arrays(num_tokens: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     return tuple(jnp.array(rng.normal(size=(B, num_tokens, heads, h)), jnp.float32) for heads in (H, K, K))
 
 
+def value_and_gradients(attention, x: tuple[jax.Array, ...]) -> list[jax.Array]:
+    """What attention returns, and the gradients of a weighted sum of it."""
+    weight = jnp.cos(jnp.arange(x[0].size)).reshape(x[0].shape)
+    gradients = jax.jit(jax.grad(lambda *x: jnp.sum(weight * attention(*x)), argnums=(0, 1, 2)))
+    return [attention(*x), *gradients(*x)]
+
+
 @pytest.mark.parametrize("num_tokens", [1, 64, 150, 600])
 def test_blocks_of_queries_are_all_queries_at_once(num_tokens: int):
-    q, k, v = arrays(num_tokens)
-    weight = jnp.cos(jnp.arange(q.size)).reshape(q.shape)
-    visible = jnp.tri(num_tokens, dtype=bool)[None]
-
-    def value_and_gradients(attention):
-        gradients = jax.jit(jax.grad(lambda *x: jnp.sum(weight * attention(*x)), argnums=(0, 1, 2)))
-        return attention(q, k, v), *gradients(q, k, v)
-
-    whole = value_and_gradients(lambda *x: attend(*x, visible))
-    blocks = value_and_gradients(lambda *x: attend_causally(*x, "cpu"))
+    x, visible = arrays(num_tokens), jnp.tri(num_tokens, dtype=bool)[None]
+    whole = value_and_gradients(lambda *x: attend(*x, visible), x)
+    blocks = value_and_gradients(lambda *x: attend_causally(*x, "cpu"), x)
     for found, expected in zip(blocks, whole, strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
 
 
 @pytest.mark.parametrize("num_tokens", [128, 150])
 def test_splash_attention_is_dense_attention(num_tokens: int):
-    q, k, v = arrays(num_tokens)
-    found = splash_attend(q, k, v, interpret=True)
-    np.testing.assert_allclose(found, attend_causally(q, k, v, "cpu"), atol=1e-5)
-
-
-def test_gradients_of_splash_attention_are_those_of_dense_attention():
-    q, k, v = arrays(130)
-    weight = jnp.cos(jnp.arange(q.size)).reshape(q.shape)
-    dense = jax.grad(lambda *x: jnp.sum(weight * attend_causally(*x, "cpu")), argnums=(0, 1, 2))(q, k, v)
-    splash = jax.grad(lambda *x: jnp.sum(weight * splash_attend(*x, interpret=True)), argnums=(0, 1, 2))(q, k, v)
+    x = arrays(num_tokens)
+    dense = value_and_gradients(lambda *x: attend_causally(*x, "cpu"), x)
+    splash = value_and_gradients(lambda *x: splash_attend(*x, interpret=True), x)
     for found, expected in zip(splash, dense, strict=True):
         np.testing.assert_allclose(found, expected, atol=2e-5)
 
@@ -164,16 +161,7 @@ def test_the_program_for_gpu_holds_cudnns_kernels_and_no_scores(num_tokens: int,
 def paged(form: type[Cache], platform: str, k: jax.Array, v: jax.Array, last: np.ndarray) -> Cache:
     """A cache of two layers, in whose second one rows have tokens up to `last`, in pages in no order."""
     num_rows, num_tokens = k.shape[:2]
-    config = Qwen2Config(
-        vocab_size=8,
-        hidden_size=8,
-        intermediate_size=8,
-        num_layers=2,
-        num_heads=H,
-        num_kv_heads=K,
-        head_dim=h,
-        platform=platform,
-    )
+    config = replace(CONFIG, num_layers=2, num_heads=H, num_kv_heads=K, head_dim=h, platform=platform)
     rng, size = np.random.default_rng(1), page_size(platform)
     count = -(-num_tokens // size)
     cache = form.zeros(config, num_rows * count + 3)
@@ -263,12 +251,7 @@ def test_what_groups_share_and_rows_have_is_dense_attention(sizes, shared, heads
 
 @pytest.mark.parametrize("form", [KVCache, RaggedKVCache])
 def test_pages_are_copied_in_order_until_one_is_not_there(form: type[Cache]):
-    cache = form.zeros(
-        Qwen2Config(
-            vocab_size=8, hidden_size=8, intermediate_size=8, num_layers=1, num_heads=1, num_kv_heads=1, head_dim=4
-        ),
-        pages=4,
-    )
+    cache = form.zeros(CONFIG, pages=4)
     cache = jax.tree.map(lambda x: x + jnp.arange(4.0).reshape(1, 4, 1, 1, 1), cache)
     copied = cache.copy_pages(jnp.array([[3, 3, 0]]), jnp.array([[0, 1, 9]]))
     for x in jax.tree.leaves(copied):

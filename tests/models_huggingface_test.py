@@ -159,46 +159,31 @@ def test_wrong_tensors_are_refused(edit, complaint, folder):
         load(folder)
 
 
+ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
+OF_A_MISSING_FILE = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
+OF_TWO_FILES = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
+
+
 @pytest.mark.parametrize(
     ("name", "content", "complaint"),
     [
         ("config.json", None, r"config\.json: there is no such file"),
         ("config.json", "{", r"config\.json: is not JSON"),
-        ("model.safetensors", None, r"model\.safetensors: there is no such file"),
-        ("model.safetensors", "short", r"model\.safetensors: is not a whole safetensors file"),
+        (ONE, None, r"model\.safetensors: there is no such file"),
+        (ONE, "short", r"model\.safetensors: is not a whole safetensors file"),
+        (INDEX, json.dumps(OF_A_MISSING_FILE), r"model-00001-of-00002\.safetensors: there is no"),
+        (INDEX, "{}", "is not an index of tensors"),
+        (INDEX, json.dumps(OF_TWO_FILES), r"is both in one\.safetensors and in two\.safetensors"),
     ],
 )
 def test_broken_files_are_refused(name, content, complaint, folder):
-    path = folder / name
-    path.unlink()
+    whole = (folder / ONE).read_bytes()
+    (folder / (ONE if name == INDEX else name)).unlink()
+    for other in ("one", "two"):
+        (folder / f"{other}.safetensors").write_bytes(whole)
     if content is not None:
-        path.write_text(content)
+        (folder / name).write_text(content)
     with pytest.raises(BadInput, match=complaint):
-        load(folder)
-
-
-@pytest.mark.parametrize(
-    ("index", "complaint"),
-    [
-        ({"weight_map": {"a": "model-00001-of-00002.safetensors"}}, r"model-00001-of-00002\.safetensors: there is no"),
-        ({}, "is not an index of tensors"),
-    ],
-)
-def test_a_broken_index_is_refused(index, complaint, folder):
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(BadInput, match=complaint):
-        load(folder)
-
-
-def test_a_tensor_in_two_files_is_refused(folder):
-    whole = (folder / "model.safetensors").read_bytes()
-    index = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
-    for name in index["weight_map"].values():
-        (folder / name).write_bytes(whole)
-    (folder / "model.safetensors").unlink()
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    with pytest.raises(BadInput, match=r"is both in one\.safetensors and in two\.safetensors"):
         load(folder)
 
 

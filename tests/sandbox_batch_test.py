@@ -1,7 +1,7 @@
 """One function on many inputs: what comes back is judged by digests and descriptions, and nothing else counts."""
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 
@@ -11,14 +11,10 @@ from codea1.sandbox.host import Limits, ScriptRun
 from codea1.values import decode_exact, encode_exact
 from codea1.values.encoding import Members, Pairs
 from codea1.values.verdict import Verdict
+from tests.sandbox_calls import pool_of
 
 LIMITS = Limits(cpu_seconds_per_script=3.0, script_memory_bytes=512 << 20)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[BenchmarkPool]:
-    with BenchmarkPool(2, isolation="auto") as pool:
-        yield pool
+pool = pool_of(BenchmarkPool, Limits())
 
 
 class _Equal:
@@ -65,6 +61,7 @@ def test_only_values_in_doubt_are_described(pool):
         ("def f(x): return x + 1 if x != 60 else 0", Verdict.FAIL, "input 60: another value than expected"),
         ("def f(x): return x + 1 if x != 60 else object()", Verdict.FAIL, "input 60: another value than expected"),
         ("def f(x): return x + 1 if x < 60 else 1 // 0", Verdict.ERROR, "raised on input 60: ZeroDivisionError"),
+        ("def f(x): return x + 1 if x < 8 else 1 // 0", Verdict.ERROR, "raised on input 8"),
         ("def f(x): raise SystemExit(0)", Verdict.ERROR, "raised on input 0: SystemExit"),
         ("import os\ndef f(x): os._exit(0)", Verdict.ERROR, "the process exited with status 0"),
         ("def f(x", Verdict.ERROR, "raised on load: SyntaxError"),
@@ -199,11 +196,6 @@ def test_a_claim_costs_its_own_grading_alone(claim):
 def test_a_flood_is_read_no_further_than_its_first_lie(pool, flood):
     result, _ = run(pool, CLAIMS + f"say({flood})\nwhile True: pass")
     assert (result.verdict, result.detail) == (Verdict.ERROR, "the process broke the protocol")
-
-
-def test_a_first_call_that_raises_is_no_flood(pool):
-    result, _ = run(pool, "def f(x): return x + 1 if x < 8 else 1 // 0")
-    assert (result.verdict, result.detail[:17]) == (Verdict.ERROR, "raised on input 8")
 
 
 def test_what_a_judge_cannot_read_is_the_programs_failure(pool, capfd):

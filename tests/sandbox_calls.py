@@ -2,7 +2,9 @@
 
 import textwrap
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
 
 from codea1.game.calls import Call
 from codea1.sandbox.frames import Reply
@@ -11,6 +13,17 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
 
 LIMITS = Limits(cpu_seconds_per_test=0.5, cpu_seconds_per_suite=2.0, memory_bytes=256 << 20, output_bytes=1 << 20)
+
+
+def pool_of(kind: type[SandboxPool], limits: Limits = LIMITS) -> Callable:
+    """A fixture: a pool of two slots for the tests of a file."""
+
+    @pytest.fixture(scope="module")
+    def pool() -> Iterator[SandboxPool]:
+        with kind(2, limits, isolation="auto") as pool:
+            yield pool
+
+    return pool
 
 
 def call(*args: object, name: str = "f", **kwargs: object) -> Call:

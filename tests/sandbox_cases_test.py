@@ -13,6 +13,7 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
+from tests.sandbox_calls import pool_of
 
 ROOT = Path(__file__).parents[1]
 SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
@@ -21,11 +22,7 @@ CASES = SHARED / "cases" / "grading_cases.jsonl"
 TRUTH = "def f(n): return n + 1"
 
 
-@pytest.fixture(scope="module")
-def pool():
-    limits = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0)
-    with SandboxPool(2, limits, isolation="auto") as pool:
-        yield pool
+pool = pool_of(SandboxPool, Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0))
 
 
 def row(**fields: object) -> dict[str, object]:
@@ -41,13 +38,9 @@ def row(**fields: object) -> dict[str, object]:
         ({"candidate": "def f(n): raise OSError('x')"}, "error", "OSError: x"),
         ({"candidate": "def f(n): return f"}, "fail", "builtins.function"),
         ({"test": "assert f(3) == 5"}, "invalid", "the stated answer is not the ground truth's"),
-        ({"test": "assert f(3) == 4.0"}, "pass", ""),
-        ({"test": "assert f(3) == float('nan')"}, "invalid", "the stated answer is not the ground truth's"),
         ({"test": "assert f('a') == 1"}, "invalid", "the ground truth gives no usable answer: raises"),
         ({"test": "assert g(3) == 4"}, "invalid", "not the entry point"),
         ({"test": "assert f(3)"}, "invalid", "the stated answer is not the ground truth's"),  # which is not True
-        ({"test": "assert f(3) and f(4)"}, "invalid", "not a comparison"),
-        ({"test": "assert f(x) == 4"}, "invalid", "arguments are not plain data"),
         ({"test": "nonsense ("}, "invalid", "does not parse"),
     ],
 )
@@ -78,12 +71,10 @@ def test_line_separators_inside_strings_do_not_split_lines(tmp_path):
 
 
 def command(*arguments: str) -> subprocess.CompletedProcess:
+    """The command in a process that could not import JAX."""
+    program = "import runpy, sys; sys.modules['jax'] = None; runpy.run_module('codea1.sandbox', run_name='__main__')"
     return subprocess.run(
-        [sys.executable, "-m", "codea1.sandbox", *arguments],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=120,
+        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
     )
 
 
@@ -102,27 +93,6 @@ def test_command_line(tmp_path):
     done = command("grade")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.strip() == "error: 'grade' is unknown here; known is grade CASES.jsonl."
-
-
-LOADED = """
-import runpy, sys
-try: runpy.run_module("codea1.sandbox", run_name="__main__")
-finally: print("jax" in sys.modules)
-"""
-
-
-def test_the_command_needs_no_jax(tmp_path):
-    (tmp_path / "cases.jsonl").write_text(json.dumps(row()))
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [sys.executable, "-c", LOADED, "grade", "cases.jsonl"],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "False"), done
 
 
 @pytest.mark.skipif(not CASES.exists(), reason="the shared grading cases are not here")

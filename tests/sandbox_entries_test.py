@@ -8,7 +8,6 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.question import Question
 from codea1.sandbox.child.entries import level_order, linked, tree, unlinked
 from codea1.sandbox.host import Limits, Outcome
-from codea1.sandbox.host.conversation import profile_of
 from codea1.sandbox.host.grading import Grader, _said
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
@@ -251,21 +250,11 @@ def test_what_a_process_would_not_have_printed_is_no_answer(grader, program):
     assert graded(grader, program, question(SUM, "stdout"), 'stdout("2\\n3\\n4\\n") == "7"') != ["pass"]
 
 
-def test_numpy_is_where_it_is_cheap_in_every_kind_of_question():
-    program = "import numpy as np\nprint(np.sum([1]))"
-    assert profile_of(question(program, "stdout").module(program)).with_numpy
-    assert profile_of(question(program, "stdout").module("if 1:\n\tfrom numpy import *\n")).with_numpy
-    assert not profile_of(question(program, "stdout").module("print('numpy')")).with_numpy
-
-
-def test_runs_of_one_program_do_not_share_names(grader):
-    asked = question("count = globals().get('count', 0) + 1\nprint(count)", "stdout")
-    assert answers(grader, asked, 'stdout("a") == ""', 'stdout("b") == ""') == ["1", "1"]
-
-
-def test_what_hangs_on_earlier_runs_is_no_answer(grader):
-    asked = question("import math\nmath.n = getattr(math, 'n', 0) + 1\nprint(math.n)", "stdout")
-    assert answers(grader, asked, 'stdout("a") == ""', 'stdout("b") == ""') == ["disagrees", "disagrees"]
+def test_runs_of_one_program_share_no_names_and_what_hangs_on_earlier_runs_is_no_answer(grader):
+    names = question("count = globals().get('count', 0) + 1\nprint(count)", "stdout")
+    assert answers(grader, names, 'stdout("a") == ""', 'stdout("b") == ""') == ["1", "1"]
+    module = question("import math\nmath.n = getattr(math, 'n', 0) + 1\nprint(math.n)", "stdout")
+    assert answers(grader, module, 'stdout("a") == ""', 'stdout("b") == ""') == ["disagrees", "disagrees"]
 
 
 TWO_THIRDS = "n = int(input())\nprint(n / 3)\nprint('YES' if n else 'NO')"

@@ -3,7 +3,6 @@
 import math
 import os
 import signal
-import textwrap
 from concurrent.futures import Future, wait
 
 import pytest
@@ -14,14 +13,10 @@ from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
+from tests.sandbox_calls import pool_of
 
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0)
-
-
-@pytest.fixture(scope="module")
-def pool():
-    with SandboxPool(2, LIMITS, isolation="auto") as pool:
-        yield pool
+pool = pool_of(SandboxPool, LIMITS)
 
 
 @pytest.fixture
@@ -84,7 +79,7 @@ def test_answers_that_hang_on_the_order_of_an_arguments_members_disagree(grader,
     assert answer.reason == reason
 
 
-@pytest.mark.parametrize("count", [2, 3, 4, 5])
+@pytest.mark.parametrize("count", [2, 5])
 def test_answers_that_depend_on_earlier_calls_disagree(grader, count):
     program = "count = 0\ndef f(x):\n  global count\n  count += 1\n  return count"
     answers = grader.ground_truth(program, [call(x) for x in range(count)]).result(60)
@@ -168,12 +163,6 @@ def test_validity_of_programs_even_without_tests(grader, program, valid):
     assert grader.grade(program, []).result(60).program_valid is valid
 
 
-def test_details_say_what_happened(grader):
-    program = "def f(x):\n  if x: raise KeyError(x)\n  return object()"
-    grading = grader.grade(program, [check(1, "key"), check(1, 0)]).result(60)
-    assert grading.details == ["KeyError: 'key'", "builtins.object"]
-
-
 def test_gradings_are_remembered_by_program_and_tests(grader):
     program = "def f(x): return x"
     tests = [check(1, 1), check(2, 2)]
@@ -230,21 +219,6 @@ def test_a_closed_pool_fails_futures_instead_of_leaving_them_waiting():
         assert isinstance(future.exception(5), RuntimeError)
 
 
-def test_many_at_once(grader):
-    program = textwrap.dedent(
-        """
-        # {}
-        def f(x):
-            if x == 1: raise ValueError
-            return x * 2
-        """
-    )
-    tests = [check(x * 2, x) for x in range(4)]
-    futures = [grader.grade(program.format(i), tests) for i in range(60)]
-    for future in futures:
-        assert future.result(120).verdicts == ["pass", "error", "pass", "pass"]
-
-
 CLAIM = """
 import os, struct
 def length(n): return n.to_bytes(4, 'big')
@@ -283,7 +257,5 @@ def test_a_set_of_a_ground_truth_is_compared_member_by_member(grader, tag):
     payload = f"{tag} + length(30000) + b''.join({item} for n in range(1, 30001))"
     (answer,) = grader.ground_truth(CLAIM.format(payload=payload), [call(1)]).result(60)
     assert answer.usable
-    assert grader.grade("def f(x): return 4", [CallTest(call(1), answer.value), check(4, 2)]).result(60).verdicts == [
-        "fail",
-        "pass",
-    ]
+    tests = [CallTest(call(1), answer.value), check(4, 2)]
+    assert grader.grade("def f(x): return 4", tests).result(60).verdicts == ["fail", "pass"]

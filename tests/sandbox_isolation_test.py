@@ -1,8 +1,8 @@
 """Levels of isolation: what programs see at each, and scratch folders that leave no trace."""
 
-import ast
 import contextlib
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -222,9 +222,8 @@ def test_each_kind_of_grading_at_every_level(pool, imports):
 
     def verdicts(program: str) -> list[str]:
         grader = Grader(pool)
-        (calls,) = (
-            grader.grade(program, [CallTest(Call("f", encode_exact(((1,), {}))), encode_exact(2))]).result(60).verdicts
-        )
+        test = CallTest(Call("f", encode_exact(((1,), {}))), encode_exact(2))
+        (calls,) = grader.grade(program, [test]).result(60).verdicts
         script = pool.run_script(f"{imports}def check(candidate): assert candidate(1) == 2", program, "f")
         batch = pool.run_batch(program, "f", Inputs([[1]], [1.0]), Equal(), LIMITS)
         suite = pool.run_suite(program, ["assert f(1) == 2"], module="m", cpu_seconds=1.0)
@@ -318,21 +317,14 @@ def test_no_scratch_survives_its_grading(full, mess):
 
 def test_a_scratch_is_small(full):
     program = """
-        def f():
+        def f(count, size):
             try:
-                for i in range(100): open(str(i), 'wb').write(bytes(1 << 20))
+                for i in range(count): open(str(i), 'wb').write(bytes(size))
             except OSError as error: return i, error.strerror
     """
-    assert answer(full, program) == (8, "No space left on device")
-    too_large = "def f():\n  try: open('x', 'wb').write(bytes(2 << 20))\n  except OSError as e: return e.strerror"
-    assert answer(full, too_large) == "File too large"
-    many = """
-        def f():
-            try:
-                for i in range(400): open(str(i), 'w').close()
-            except OSError as error: return i, error.strerror
-    """
-    assert answer(full, many) == (255, "No space left on device")
+    assert answer(full, program, 100, 1 << 20) == (8, "No space left on device")
+    assert answer(full, program, 1, 2 << 20) == (0, "File too large")
+    assert answer(full, program, 400, 0) == (255, "No space left on device")
 
 
 def test_modes_and_times_of_own_files_alone_can_be_changed(full):
@@ -358,17 +350,17 @@ def test_modes_and_times_of_own_files_alone_can_be_changed(full):
                 lambda: utimensat(None, 0), lambda: utimensat(b'', 0x1000),
             )]
     """
-    before = os.stat("/dev/null")
+
+    def of_null() -> tuple[int, int, int]:
+        stat = os.stat("/dev/null")
+        return stat.st_mode, stat.st_mtime_ns, stat.st_ctime_ns
+
+    before = of_null()
     own, written, denied = answer(full, program)
     assert own == ("0o100400", 7.0, True)
     assert written == 1
     assert set(denied) <= {"OSError", "PermissionError"}
-    after = os.stat("/dev/null")
-    assert (after.st_mode, after.st_mtime_ns, after.st_ctime_ns) == (
-        before.st_mode,
-        before.st_mtime_ns,
-        before.st_ctime_ns,
-    )
+    assert of_null() == before
 
 
 def test_neighbours_cannot_reach_each_others_scratch(full):
@@ -429,45 +421,31 @@ def test_an_installed_package_is_hidden(full, level, tmp_path):
     (site / "neighbour.py").write_text("here = True")
     for folder in (tmp_path, site, *tmp_path.parents[:3]):
         folder.chmod(0o755)
-    program = """
-        def attempt(action):
-            try: return action()
-            except Exception as error: return type(error).__name__
-        def f(path):
-            import os
-            return (
-                attempt(lambda: bool(__import__('codea1.lab.worlds.procedural'))), attempt(lambda: open(path).read()),
-                attempt(lambda: os.listdir(os.path.dirname(path))), attempt(lambda: __import__('neighbour').here),
-            )
-    """
     ask = """
-        import sys
+        import json, sys
         from codea1.game.calls import Call
         from codea1.sandbox.frames import Reply
         from codea1.sandbox.host.pool import SandboxPool
         from codea1.values import decode_exact, encode_exact
-        level, path, program = sys.argv[1:]
-        call = Call("f", encode_exact(((path,), {})))
+        level, program, *codes = sys.argv[1:]
+        calls = [Call("f", encode_exact(((code,), {}))) for code in codes]
         with SandboxPool(1, isolation=level) as pool:
-            (outcome,) = pool.run_calls(program, [call], reply=Reply.EXACT).result(60).outcomes
-            print(decode_exact(outcome.payload) if outcome.kind == "value" else outcome)
+            outcomes = pool.run_calls(program, calls, reply=Reply.EXACT).result(60).outcomes
+        print(json.dumps([decode_exact(outcome.payload) for outcome in outcomes]))
     """
-    done = subprocess.run(
-        [
-            *(sys.executable, "-c", textwrap.dedent(ask)),
-            *(level.value, str(site / "codea1/lab/worlds/procedural.py"), textwrap.dedent(program)),
-        ],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        capture_output=True,
-        text=True,
-        timeout=120,
+    worlds = site / "codea1/lab/worlds"
+    codes = (
+        "bool(__import__('codea1.lab.worlds.procedural'))",
+        *(f"open('{worlds}/procedural.py').read()", f"os.listdir('{worlds}')"),
+        "__import__('neighbour').here",
     )
+    command = [sys.executable, "-c", textwrap.dedent(ask), level.value, textwrap.dedent(ATTEMPT), *codes]
+    environment = {**os.environ, "PYTHONPATH": str(site)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    imported, read, listed, neighbour = ast.literal_eval(done.stdout)
+    imported, read, listed, neighbour = json.loads(done.stdout)
     assert imported in ("ModuleNotFoundError", "PermissionError")
-    assert read in ("FileNotFoundError", "PermissionError")
-    assert listed in ("FileNotFoundError", "PermissionError")
+    assert {read, listed} <= {"FileNotFoundError", "PermissionError"}
     assert neighbour is True if level.hides_files else neighbour in ("ModuleNotFoundError", "PermissionError")
 
 

@@ -41,6 +41,7 @@ MOUNTS = {
     1: "35 31 0:32 / {tmp} rw,relatime - cgroup cgroup rw,memory\n34 31 0:31 / /none rw - cgroup cgroup rw,cpuset\n",
     2: "41 31 0:38 /box {tmp} rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n",
 }
+UNLIMITED = "9223372036854771712"
 OWN = {1: "5:devices:/\n4:cpu,memory:/a/b\n0::/\n", 2: "0::/box/a/b\n"}
 
 
@@ -48,12 +49,7 @@ OWN = {1: "5:devices:/\n4:cpu,memory:/a/b\n0::/\n", 2: "0::/box/a/b\n"}
     ("version", "files", "made_in", "limit"),
     [
         (1, {"a/b/memory.limit_in_bytes": "4294967296"}, "a/b", 2 << 30),
-        (
-            1,
-            {"memory.limit_in_bytes": "3221225472", "a/memory.limit_in_bytes": "9223372036854771712"},
-            "a/b",
-            1536 * MIB,
-        ),
+        (1, {"memory.limit_in_bytes": "3221225472", "a/memory.limit_in_bytes": UNLIMITED}, "a/b", 1536 * MIB),
         (2, {"a/b/cgroup.subtree_control": "", "a/cgroup.subtree_control": "cpu memory"}, "a", None),
         (2, {"a/b/cgroup.subtree_control": "memory", "a/b/memory.max": "2147483648"}, "a/b", 1024 * MIB),
         (2, {"a/b/cgroup.subtree_control": "pids", "a/cgroup.subtree_control": "cpu"}, "", 0),
@@ -68,7 +64,7 @@ def test_where_it_is_made(tmp_path, monkeypatch, version, files, made_in, limit)
     if version == 1:  # each folder has the file
         for name in (".", "a", "a/b"):
             if not (mounted / name / "memory.limit_in_bytes").exists():
-                (mounted / name / "memory.limit_in_bytes").write_text("9223372036854771712")
+                (mounted / name / "memory.limit_in_bytes").write_text(UNLIMITED)
     proc.mkdir()
     (proc / "mountinfo").write_text(MOUNTS[version].format(tmp=mounted))
     (proc / "cgroup").write_text(OWN[version])

@@ -12,16 +12,14 @@ from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
+from tests.sandbox_calls import pool_of
 
 SHARED = Path(os.environ.get("CODEA1_SHARED", Path(__file__).parents[2] / "shared"))
 PARQUET = SHARED / "data" / "humanevalplus_mbppplus.parquet"
 
 
-@pytest.fixture(scope="module")
-def pool():
-    limits = Limits(cpu_seconds_per_script=1.0, memory_bytes=256 << 20, script_memory_bytes=512 << 20)
-    with SandboxPool(2, limits, isolation="auto") as pool:
-        yield pool
+LIMITS = Limits(cpu_seconds_per_script=1.0, memory_bytes=256 << 20, script_memory_bytes=512 << 20)
+pool = pool_of(SandboxPool, LIMITS)
 
 
 def judge(pool: SandboxPool, script: str, program: str, entry_point: str = "f") -> ScriptRun:
@@ -29,12 +27,31 @@ def judge(pool: SandboxPool, script: str, program: str, entry_point: str = "f") 
 
 
 IDENTITY = "def f(x): return x"
-
-
-def test_pass_and_fail(pool):
-    assert judge(pool, "def check(candidate): assert candidate(1) == 1", IDENTITY).verdict is Verdict.PASS
-    run = judge(pool, "def check(candidate): assert candidate(1) == 2, 'not two'", IDENTITY)
-    assert (run.verdict, run.detail) == (Verdict.FAIL, "AssertionError: not two")
+CALLS = "def check(candidate): candidate(1)"
+ENDS = "import os\ndef f(x): os._exit({})"
+NO_FRAMES = "import os\ndef f(x): os.write(3, b'\\0' * 99)"
+NO_VALUE = "import os, struct\ndef f(x): os.write(3, struct.pack('>IIc', 3, 0, b'V') + b'???')"
+STOPS = "def f(x): raise StopIteration"
+ZIPPED = "def check(candidate):\n  for out, x in zip(map(candidate, [1, 2]), [1, 2]): assert out == x"
+MAPPED = "def check(candidate): assert all(map(lambda x: candidate(x) == x, [1, 2]))"
+FORGIVING = "def check(candidate):\n  try: candidate(1)\n  except BaseException: pass"
+FORGIVING_EACH = """
+def check(candidate):
+    for x in range(3):
+        try: ok = candidate(x) == x
+        except: ok = None
+        assert ok is not False
+"""
+OVER_ASYNC = """
+import asyncio
+def check(candidate):
+    async def run():
+        async for x in A(): assert x
+    class A:
+        def __aiter__(s): return s
+        async def __anext__(s): return candidate(1)
+    asyncio.run(run())
+"""
 
 
 def test_values_keep_their_types_both_ways(pool):
@@ -93,13 +110,13 @@ def test_an_exception_of_the_program_surfaces_in_the_script(pool):
 @pytest.mark.parametrize(
     ("script", "program", "detail"),
     [
-        ("def check(candidate): candidate(1)", "def f(x): raise ValueError('no')", "candidate raised ValueError: no"),
-        ("def check(candidate): candidate(1)", "def f(x): assert False", "candidate raised AssertionError"),
-        ("def check(candidate): candidate(1)", "def f(x): raise SystemExit", "candidate raised SystemExit"),
-        ("def check(candidate): candidate(1)", "x = 1", "candidate raised NameError: name 'f' is not defined"),
-        ("def check(candidate): candidate(1)", "def f(:", "candidate raised on load: SyntaxError"),
-        ("def check(candidate): candidate(1)", "import os\ndef f(x): os._exit(3)", "candidate exited with status 3"),
-        ("def check(candidate): candidate(1)", "import os\ndef f(x): os.close(3)", "candidate "),
+        (CALLS, "def f(x): raise ValueError('no')", "candidate raised ValueError: no"),
+        (CALLS, "def f(x): assert False", "candidate raised AssertionError"),
+        (CALLS, "def f(x): raise SystemExit", "candidate raised SystemExit"),
+        (CALLS, "x = 1", "candidate raised NameError: name 'f' is not defined"),
+        (CALLS, "def f(:", "candidate raised on load: SyntaxError"),
+        (CALLS, ENDS.format(3), "candidate exited with status 3"),
+        (CALLS, "import os\ndef f(x): os.close(3)", "candidate "),
         ("def check(candidate): print(*candidate(1))", IDENTITY, "script raised TypeError"),
         ("def check(candidate): candidate(object())", IDENTITY, "script raised NotPlainData: builtins.object"),
         ("def check(candidate): raise SystemExit", IDENTITY, "script raised SystemExit"),
@@ -109,16 +126,14 @@ def test_an_exception_of_the_program_surfaces_in_the_script(pool):
         ("import os\ndef check(candidate): os._exit(0)", IDENTITY, "script exited with status 0"),
         ("import os\nos.write(3, b'\\0\\0\\0\\1' + b'\\0' * 99)", IDENTITY, "script broke the protocol"),
         ("import os\nos.write(3, b'x' * 99999)", IDENTITY, "script broke the protocol"),
-        (
-            "def check(candidate): candidate(1)",
-            "import os\ndef f(x): os.write(3, b'\\0' * 99)",
-            "candidate broke the protocol",
-        ),
-        (
-            "def check(candidate): candidate(1)",
-            "import os, struct\ndef f(x): os.write(3, struct.pack('>IIc', 3, 0, b'V') + b'???')",
-            "candidate broke the protocol",
-        ),
+        (CALLS, NO_FRAMES, "candidate broke the protocol"),
+        (CALLS, NO_VALUE, "candidate broke the protocol"),
+        # No exception of a program ends a script early.
+        (ZIPPED, STOPS, "candidate raised StopIteration"),
+        (MAPPED, f"{STOPS}('done')", "candidate raised StopIteration: done"),
+        (OVER_ASYNC, "def f(x): raise StopAsyncIteration", "candidate raised StopAsyncIteration"),
+        (FORGIVING_EACH, ENDS.format(0), "candidate exited with status 0"),
+        (FORGIVING, NO_FRAMES, "candidate broke the protocol"),
     ],
 )
 def test_errors_tell_whose_they_are(pool, script, program, detail):
@@ -130,8 +145,8 @@ def test_errors_tell_whose_they_are(pool, script, program, detail):
 @pytest.mark.parametrize(
     ("script", "program"),
     [
-        ("def check(candidate): candidate(1)", "def f(x):\n  while True: pass"),
-        ("def check(candidate): candidate(1)", "while True: pass"),
+        (CALLS, "def f(x):\n  while True: pass"),
+        (CALLS, "while True: pass"),
         ("def check(candidate):\n  while True: pass", IDENTITY),
         ("def check(candidate):\n  while True: candidate(1)", IDENTITY),
     ],
@@ -171,10 +186,11 @@ def test_always_equal_objects_and_patched_builtins_stay_on_their_side(pool):
     assert judge(pool, "def check(candidate): assert candidate(1) == 2", program).verdict is Verdict.FAIL
 
 
-def test_an_entry_point_that_has_the_name_of_the_check(pool):
+def test_how_a_script_names_the_function(pool):
     for name in ("candidate", "check"):
         script = f"def check({name}): assert {name}(2) == 4"
         assert judge(pool, script, "def check(x): return x * x", "check").verdict is Verdict.PASS
+    assert judge(pool, "def check(helper): assert f(1) == 1", IDENTITY).verdict is Verdict.PASS
 
 
 def test_a_script_that_calls_other_functions_of_the_program(pool):
@@ -208,10 +224,6 @@ def test_a_program_takes_no_name_from_a_script_that_is_not_its_own(pool):
     """
     run = judge(pool, script, program)
     assert (run.verdict, run.detail) == (Verdict.FAIL, "AssertionError")
-
-
-def test_a_script_that_calls_the_function_by_its_own_name(pool):
-    assert judge(pool, "def check(helper): assert f(1) == 1", IDENTITY).verdict is Verdict.PASS
 
 
 @pytest.mark.parametrize(
@@ -266,45 +278,6 @@ def test_ground_truths_of_the_benchmarks_pass_their_own_scripts():
     assert broken.verdict is Verdict.ERROR
     assert broken.detail.startswith("script raised TypeError")
     assert {id: run for id, run in runs.items() if run.verdict is not Verdict.PASS} == {}
-
-
-@pytest.mark.parametrize(
-    ("script", "program", "detail"),
-    [
-        (
-            "def check(candidate):\n  for out, x in zip(map(candidate, [1, 2]), [1, 2]): assert out == x",
-            "def f(x): raise StopIteration",
-            "candidate raised StopIteration",
-        ),
-        (
-            "def check(candidate): assert all(map(lambda x: candidate(x) == x, [1, 2]))",
-            "def f(x): raise StopIteration('done')",
-            "candidate raised StopIteration: done",
-        ),
-        (
-            "def check(candidate):\n  async def run():\n    async for x in A(): assert x\n  import asyncio\n"
-            "  class A:\n    def __aiter__(s): return s\n    async def __anext__(s): return candidate(1)\n"
-            "  asyncio.run(run())",
-            "def f(x): raise StopAsyncIteration",
-            "candidate raised StopAsyncIteration",
-        ),
-        (
-            "def check(candidate):\n  for x in range(3):\n    try: ok = candidate(x) == x\n    except: ok = None\n"
-            "    assert ok is not False",
-            "import os\ndef f(x): os._exit(0)",
-            "candidate exited with status 0",
-        ),
-        (
-            "def check(candidate):\n  try: candidate(1)\n  except BaseException: pass",
-            "import os\ndef f(x): os.write(3, b'\\0' * 99)",
-            "candidate broke the protocol",
-        ),
-    ],
-)
-def test_no_exception_of_a_program_ends_a_script_early(pool, script, program, detail):
-    run = judge(pool, script, program)
-    assert run.verdict is Verdict.ERROR, run
-    assert run.detail.startswith(detail), run
 
 
 @pytest.mark.parametrize("verdict", ["infra", "invalid", "not_run", "timeout", "nonsense"])

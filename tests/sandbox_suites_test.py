@@ -7,6 +7,7 @@ import pytest
 from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
 from codea1.sandbox.host import Limits
 from codea1.values.verdict import Verdict
+from tests.sandbox_calls import pool_of
 
 PROGRAM = """
 count = 0
@@ -21,10 +22,7 @@ class Box: pass
 """
 
 
-@pytest.fixture(scope="module")
-def pool():
-    with BenchmarkPool(2, Limits(), isolation="auto") as pool:
-        yield pool
+pool = pool_of(BenchmarkPool, Limits())
 
 
 def run(pool: BenchmarkPool, *tests: str, program: str = PROGRAM, **settings) -> TracedRun:

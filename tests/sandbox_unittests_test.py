@@ -7,13 +7,9 @@ import pytest
 from codea1.lab.sandbox.benchmarks import BenchmarkPool, required_tests
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.values.verdict import Verdict
+from tests.sandbox_calls import pool_of
 
-
-@pytest.fixture(scope="module")
-def pool():
-    limits = Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20)
-    with BenchmarkPool(2, limits, isolation="auto") as pool:
-        yield pool
+pool = pool_of(BenchmarkPool, Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20))
 
 
 TESTS = """
@@ -32,20 +28,22 @@ TESTS = """
         def test_not_asked_for(self): self.fail()
 """
 RIGHT = "def f(x): return x + 1"
+OTHERS_RAN = "the tests that ran are not those"
+FEWER_NAMES = """
+import unittest
+unittest.TestLoader.getTestCaseNames = lambda *a: ['test_value']
+def f(x): return 4
+"""
 
 
 def judge(pool: BenchmarkPool, program: str, tests: str = TESTS) -> ScriptRun:
     return pool.run_unittest(textwrap.dedent(program), textwrap.dedent(tests)).result(60)
 
 
-def test_a_right_program_passes(pool):
-    run = judge(pool, RIGHT)
-    assert (run.verdict, run.detail) == (Verdict.PASS, "")
-
-
 @pytest.mark.parametrize(
     ("program", "verdict", "detail"),
     [
+        (RIGHT, Verdict.PASS, ""),
         ("def f(x): return x", Verdict.FAIL, "test_"),
         ("def f(x): return x + 1 if x != 2 else 0", Verdict.FAIL, "test_parts: AssertionError: 0 != 3"),
         ("def f(x): return x + 1 if x == x // 1 else None", Verdict.FAIL, "test_object: AssertionError: None is not"),
@@ -56,22 +54,14 @@ def test_a_right_program_passes(pool):
         ("def f(x): raise SystemExit(0)", Verdict.ERROR, "test_"),
         ("def f(x):\n  while True: pass", Verdict.TIMEOUT, "more than 1 CPU seconds"),
         ("import unittest\ndef f(x): raise unittest.SkipTest('x')", Verdict.FAIL, "test_object: skipped: x"),
-        ("import unittest\nunittest.TestCase.run = lambda *a: None", Verdict.ERROR, "the tests that ran are not those"),
-        (
-            "import unittest\nunittest.TestSuite.run = lambda *a: None",
-            Verdict.ERROR,
-            "the tests that ran are not those",
-        ),
-        (
-            "import unittest\nunittest.TestLoader.getTestCaseNames = lambda *a: ['test_value']\ndef f(x): return 4",
-            Verdict.ERROR,
-            "the tests that ran are not those",
-        ),
+        ("import unittest\nunittest.TestCase.run = lambda *a: None", Verdict.ERROR, OTHERS_RAN),
+        ("import unittest\nunittest.TestSuite.run = lambda *a: None", Verdict.ERROR, OTHERS_RAN),
+        (FEWER_NAMES, Verdict.ERROR, OTHERS_RAN),
         ("import os\nos.write(3, b'x' * 99)", Verdict.ERROR, "the process broke the protocol"),
         ("import os\nos.close(3)\ndef f(x): return x + 1", Verdict.ERROR, ""),
     ],
 )
-def test_everything_else_does_not(pool, program, verdict, detail):
+def test_a_program_passes_where_every_test_does(pool, program, verdict, detail):
     run = judge(pool, program)
     assert run.verdict is verdict, run
     assert run.detail.startswith(detail), run

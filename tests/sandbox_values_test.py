@@ -105,12 +105,6 @@ def test_canonical_bytes_are_equal_exactly_when_values_are(left, right):
     assert (encode_canonical(left) == encode_canonical(right)) == (left == right)
 
 
-@given(NUMBERS, NUMBERS)
-@settings(max_examples=100)
-def test_canonical_numbers_agree_with_equality(left, right):
-    assert (encode_canonical(left) == encode_canonical(right)) == (left == right)
-
-
 def test_all_pairs_of_small_numbers_agree_with_equality():
     numbers = [0, 1, 2, True, False, 0.0, -0.0, 1.0, 0.5, 0.1, 2.0**70, 2**70, math.inf, -math.inf, 1e-320]
     numbers += [Fraction(1, 2), Fraction(2), Fraction(1, 10), Fraction(2**70), Fraction(1, 3), Fraction(1, 2**1074)]
@@ -135,25 +129,6 @@ def test_exact_round_trip_keeps_types(value):
 def test_what_is_exactly_equal_is_canonically_equal(value):
     assert encode_canonical(decode_exact(encode_exact(value))) == encode_canonical(value)
     assert canonical_of(encode_exact(value)) == encode_canonical(value)  # which builds no set and no dict
-
-
-def test_exact_encoding_tells_types_apart():
-    values = [True, 1, 1.0, "1", b"1", bytearray(b"1"), [1], (1,), {1}, frozenset([1]), {1: 1}, 1 + 0j, Fraction(1)]
-    values += [
-        Decimal(1),
-        Decimal("1.0"),
-        0.0,
-        -0.0,
-        deque([1]),
-        deque([1], 3),
-        range(0),
-        range(1, 1),
-        None,
-        "",
-        [],
-        (),
-    ]
-    assert len({encode_exact(value) for value in values}) == len(values)
 
 
 def test_exact_nan_survives():
@@ -324,13 +299,12 @@ def test_decoding_damaged_encodings_is_safe(value, data):
     canonical_of(bytes(encoding))
 
 
-@pytest.mark.parametrize("nan", [{math.nan}, {1: {math.nan: 2}}, [{2: (math.nan,)}]])
-def test_nothing_equals_what_holds_a_nan(nan):
-    assert canonical_of(encode_exact(nan)) is None
+NANS = (encode_exact(value) for value in ({math.nan}, {1: {math.nan: 2}}, [{2: (math.nan,)}]))
+REPEATED_MEMBERS = (b"S\0\0\0\2TT", b"d\0\0\0\2TNTN", b"S\0\0\0\2Ti\0\0\0\1\1")
 
 
-@pytest.mark.parametrize("payload", [b"S\0\0\0\2TT", b"d\0\0\0\2TNTN", b"S\0\0\0\2Ti\0\0\0\1\1"])
-def test_nothing_equals_what_repeats_a_member(payload):
+@pytest.mark.parametrize("payload", [*NANS, *REPEATED_MEMBERS])
+def test_nothing_equals_what_holds_a_nan_or_repeats_a_member(payload):
     assert canonical_of(payload) is None
 
 

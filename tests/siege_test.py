@@ -16,7 +16,6 @@ from codea1.lab.siege.siege import besiege
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation
-from tests.conftest import ROOT
 
 NAIVE = """
 def paid(question, program):
@@ -63,15 +62,6 @@ def test_there_are_enough_of_each_kind_and_each_is_told_apart():
     assert {questions()[each.question]["kind"] for each in forgeries} == {"function", "method", "stdin"}
 
 
-def test_the_page_of_peers_names_the_families_and_reports_that_there_are():
-    page = (ROOT / "results" / "siege_peers.md").read_text()
-    for family in families().values():
-        assert f"| {family.title} | {family.works} | {family.defence} |" in page
-    for name, report in sources().items():
-        count = sum(attempt.source == name for attempt in attempts() if attempt.is_forgery)
-        assert f"| [{report['text']}]({report['url']}) | {count} |" in page
-
-
 @pytest.mark.parametrize("level", Isolation)
 def test_this_sandbox_pays_what_is_right_and_nothing_else(level):
     try:
@@ -109,41 +99,40 @@ def test_a_grader_that_gives_no_verdict_died(naive, function, why):
     assert why in reason
 
 
+OF_A_COMMAND = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if 'die' in asked['program']: sys.exit(3)
+    paid = None if 'skip' in asked['program'] else 'a + b' in asked['program']
+    print('words of its own')
+    print(json.dumps({'id': asked['id'], 'paid': paid}), flush=True)
+"""
+
+
 def test_a_command_is_a_grader_too(tmp_path):
-    script = tmp_path / "grader.py"
-    script.write_text(
-        "import json, sys\n"
-        "for line in sys.stdin:\n"
-        "    asked = json.loads(line)\n"
-        "    if 'die' in asked['program']: sys.exit(3)\n"
-        "    paid = None if 'skip' in asked['program'] else 'a + b' in asked['program']\n"
-        "    print('words of its own')\n"
-        "    print(json.dumps({'id': asked['id'], 'paid': paid}), flush=True)\n"
-    )
-    process = GraderProcess(GraderCommand.read(f"{sys.executable} {script}"), seconds=10)
+    (tmp_path / "grader.py").write_text(OF_A_COMMAND)
+    process = GraderProcess(GraderCommand.read(f"{sys.executable} {tmp_path / 'grader.py'}"), seconds=10)
     said = [process.ask(ADD, program)[0] for program in ("a + b", "a - b", "die", "skip", "a + b")]
     process.end()
     assert said == [PAID, NOT_PAID, DIED, NOT_ASKED, PAID]
 
 
-def test_what_is_no_grader_is_told_in_one_sentence(tmp_path):
-    with pytest.raises(BadInput, match="there is no file"):
-        GraderCommand.read("nowhere.py:paid")
-    broken = tmp_path / "broken.py"
-    broken.write_text("import nothing_of_this_name\n")
-    with pytest.raises(BadInput, match="name a function"):
-        GraderCommand.read(str(broken))
-    with pytest.raises(BadInput, match="nothing_of_this_name"):
-        besiege("broken", GraderCommand.read(f"{broken}:paid"), attempts()[:1], seconds=10, jobs=1)
-    broken.write_text(NAIVE)
-    with pytest.raises(BadInput, match=r"returned -1\.0; it must return True, False or None"):
-        besiege("reward", GraderCommand.read(f"{broken}:gives_a_reward"), attempts()[:1], seconds=10, jobs=1)
-    with flagsaver.flagsaver():
-        flags.FLAGS(["siege"])
-        with pytest.raises(BadInput, match="paid all of 30 plain wrong programs"):
-            siege_command.main(f"{broken}:pays_all")
-    with pytest.raises(BadInput, match="cannot be started"):
-        besiege("none", GraderCommand.read("/nowhere/at/all"), attempts()[:1], seconds=10, jobs=1)
+@pytest.mark.parametrize(
+    ("text", "grader", "said"),
+    [
+        ("", "nowhere.py:paid", "there is no file"),
+        (NAIVE, "{file}", "name a function"),
+        ("import nothing_of_this_name", "{file}:paid", "nothing_of_this_name"),
+        (NAIVE, "{file}:gives_a_reward", r"returned -1\.0; it must return True, False or None"),
+        ("", "/nowhere/at/all", "cannot be started"),
+    ],
+)
+def test_what_is_no_grader_is_told_in_one_sentence(tmp_path, text, grader, said):
+    (tmp_path / "grader.py").write_text(text)
+    command = grader.format(file=tmp_path / "grader.py")
+    with pytest.raises(BadInput, match=said):
+        besiege("grader", GraderCommand.read(command), attempts()[:1], seconds=10, jobs=1)
 
 
 def test_the_command_writes_a_report_and_fails_where_too_many_are_paid(naive, tmp_path, capsys):
@@ -151,6 +140,8 @@ def test_the_command_writes_a_report_and_fails_where_too_many_are_paid(naive, tm
         flags.FLAGS(["siege", f"--output={tmp_path / 'report'}", "--most=0", "--seconds=10"])
         with pytest.raises(SystemExit) as ended:
             siege_command.main(f"{naive}:paid")
+        with pytest.raises(BadInput, match="paid all of 30 plain wrong programs"):
+            siege_command.main(f"{naive}:pays_all")
     assert ended.value.code == 1
     assert {path.name for path in (tmp_path / "report").iterdir()} == {"siege.md", "siege.json"}
     assert "forgeries were paid" in capsys.readouterr().out

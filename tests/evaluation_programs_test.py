@@ -288,7 +288,7 @@ def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path, model_folder
     completions(tmp_path, (0, RIGHT))
     write_rows(tmp_path / "he.jsonl", humaneval_row(0, canonical_solution="    return y\n"))
     with pytest.raises(BadInput, match="no question of humanevalplus can be judged here; HumanEval/0: its own"):
-        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+        evaluate_code(asked(tmp_path, best_of=str(model_folder)), Hosts())
 
 
 def test_bigcodebench_end_to_end(tmp_path):
@@ -351,7 +351,7 @@ def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
         return ((key, next(written)) for key, *_ in wanted)
 
     monkeypatch.setattr(best_of_n, "ask_for_asserts", suites)
-    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+    wanted = asked(tmp_path, best_of=str(model_folder))
     evaluate_code(wanted, Hosts())
     # The right tests choose a right program, and the wrong one a wrong program.
     assert result(tmp_path, "humanevalplus_best_of_3")["metrics"]["pass_at_1"]["per_question"] == [1.0, 0.0]
@@ -373,7 +373,7 @@ def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_fol
         "ask_for_asserts",
         lambda wanted, *_, **__: ((key, "assert f(1) == 2") for key, *_ in wanted if key[1] == 0),
     )
-    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+    wanted = asked(tmp_path, best_of=str(model_folder))
     grade = Grader.grade
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -405,13 +405,13 @@ def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_fol
         Grader, "grade", lambda _, __, tests, *___: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
     )
     with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .* not theirs: the sandbox failed;"):
-        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+        evaluate_code(asked(tmp_path, best_of=str(model_folder)), Hosts())
 
 
 def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, monkeypatch, capsys):
     monkeypatch.setattr(evaluation, "DEFAULT", TINY)  # the shorter prompts
     completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " # x" * 100))
-    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+    evaluate_code(asked(tmp_path, best_of=str(model_folder)), Hosts())
     assert "1 programs do not fit into the Test LLM's prompt and get no suite" in capsys.readouterr().err
     assert {(row["question_id"], row["index"]) for row in rows(tmp_path, "suites", "humanevalplus_best_of_2")} == {
         ("HumanEval/0", 0),

@@ -134,9 +134,8 @@ def test_a_model_is_asked(files, model_folder):
         (id, number) for id in "ab" for number in range(5)
     ]
     assert result(files)["metrics"]["pass_at_5"]["per_question"] == [0.0, 0.0]
-    evaluate_suites(asked(files, **model, num_tests=3), Hosts())  # of which rounds know nothing
     with pytest.raises(BadInput, match="in_rounds is"):
-        evaluate_suites(asked(files, **model, in_rounds=False), Hosts())
+        evaluate_suites(asked(files, **model, num_tests=3), Hosts())
     config = folder / "config.json"
     config.write_text(config.read_text() + " ")
     with pytest.raises(BadInput, match="weights is"):
@@ -148,7 +147,7 @@ def test_what_cannot_be_asked_is_said(files):
     (files / "te.jsonl").write_text(json.dumps(task))
     testeval = {"benchmark": "testeval", "file": str(files / "te.jsonl"), "completions": ""}
     with pytest.raises(BadInput, match="--num_tests is for functions: testeval has classes"):
-        evaluate_suites(asked(files, **testeval, in_rounds=False), Hosts())
+        evaluate_suites(asked(files, **testeval, num_tests=8), Hosts())
 
 
 def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
@@ -169,7 +168,7 @@ def test_a_run_is_shown_what_it_learned_with(files, run, monkeypatch, method):
         evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter, call_between_chunks=lambda _: None)
     )
     monkeypatch.setattr(suites, "ask_for_asserts", lambda *_, sees_solution: seen.append(sees_solution) or iter(()))
-    evaluate_suites(asked(files, run=str(run.path), completions="", in_rounds=False), Hosts())
+    evaluate_suites(asked(files, run=str(run.path), completions="", num_tests=8), Hosts())
     assert seen == [METHODS[method].sees_solution]
 
 

@@ -41,7 +41,9 @@ CODE_BENCHMARKS = {  # of the Code LLM, each with a sentence on where to get its
     LIVECODEBENCH: "Get test.jsonl, of release v1, to test6.jsonl, of v6, from "
     "https://huggingface.co/datasets/livecodebench/code_generation_lite.",
 }
-SEMANTICS = ("evalplus", "scripts")  # of HumanEval+ and MBPP+
+EVALPLUS = ("humanevalplus", "mbppplus")
+SEMANTICS = ("evalplus", "scripts")  # of these two
+OWN = "own"  # value of `EvaluationSpec.best_of` that is no folder
 
 
 def semantics_of(file: str, given: str | None) -> str:
@@ -86,10 +88,15 @@ class EvaluationSpec:
     semantics: str = "evalplus"
     sampling: AnswerSampling = field(default_factory=AnswerSampling)
     lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `policies`
-    best_of: bool = False
-    test_model: str = ""
-    num_tests: int = 8
-    in_rounds: bool = True  # suites: a test a round, as the benchmarks ask, not all asserts at once, as the game does
+    best_of: str = ""  # folder of the Test LLM that chooses among programs; OWN: the run's
+    num_tests: int = 0  # asserts asked for at once, as in the game; 0, of suites alone: a test a round
+
+    @property
+    def test_model(self) -> str:
+        """The folder of the Test LLM; empty where it is the run's."""
+        if self.benchmark in SUITE_BENCHMARKS:
+            return self.model
+        return "" if self.best_of == OWN else self.best_of
 
     @property
     def files(self) -> list[str]:

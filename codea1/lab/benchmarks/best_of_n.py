@@ -80,7 +80,7 @@ def choose(
     name = f"{benchmark.name}_best_of_{min(map(len, attempts.values()))}"
     with evaluation.folder(name, settings, FILES) as folder:
         keys = [attempt.key for each in attempts.values() for attempt in each if attempt.program]
-        texts = evaluation.ask_for_texts(folder, keys, spec.test_model, ask)
+        texts = evaluation.ask_for_texts(folder, keys, ask)
         if missing := sum(key not in texts for key in keys):
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
         kept = folder.rows("choices") if folder else {}

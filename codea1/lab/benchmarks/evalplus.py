@@ -14,6 +14,7 @@ from typing import Any
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import (
     CODE_BENCHMARKS,
+    EVALPLUS,
     CodeBenchmark,
     benchmark_rows,
     require_python,
@@ -28,7 +29,7 @@ from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
-DATASETS = {"humanevalplus": "humaneval", "mbppplus": "mbpp"}  # what EvalPlus calls them
+DATASETS = dict(zip(EVALPLUS, ("humaneval", "mbpp"), strict=True))  # what EvalPlus calls them
 
 MIN_SECONDS, TRUTH_FACTOR = 4.0, 4.0  # an input may take so long, or so many times what the ground truth takes
 MAX_SECONDS = 60.0  # of all inputs of a list, and then one second more

@@ -74,7 +74,7 @@ def test_a_benchmark_of_which_nothing_can_be_imported_is_refused(files):
 
 def test_a_part_is_scored_where_that_is_asked_for(files):
     (files / "suites.jsonl").write_text(json.dumps({"task_id": "b", "tests": GOOD}))
-    with pytest.raises(BadInput, match=r"1 of 2 tasks have no suite, the first is task a; --part evaluates the others"):
+    with pytest.raises(BadInput, match=r"has nothing for 1 of 2 tasks, the first is a; --part evaluates"):
         evaluate_suites(asked(files), Hosts())
     evaluate_suites(asked(files, part=True), Hosts())
     assert result(files)["left_out"] == {"a": "no suite was given"}

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from codea1.config import config_of
+from codea1.data.rows import Row
 from codea1.evaluation.result_files import PerQuestion, summary, write_evaluation
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
@@ -40,7 +41,6 @@ SECONDS_BETWEEN_LINES = 60.0
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer
 
 Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's id and a round
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """Evaluates suites on a benchmark of the Test LLM, from its tasks to the file with the result."""
 
 import contextlib
-import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -79,7 +79,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             for score in score_suites(benchmark, tasks, suites, pool):
                 scores[score.task_id] = score
                 lost = (why_lost(score.verdicts, score.details) or LOST) if score.lost else ""
-                rows = {} if score.lost else {(score.task_id, 0): {"score": score.row()}}
+                rows = {} if score.lost else {(score.task_id, 0): {"score": asdict(score)}}
                 yield Judged(rows, [lost] if score.verdicts else [])
 
         if folder and pool:
@@ -93,11 +93,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
         what = f"suites for {benchmark.name}"
         evaluation.keep(folder, "results", what, len(left), judged(left) if folder else (), before)
         if folder:
-            measured = metrics(benchmark, [scores[task.id] for task in tasks])
-            place = {task.id: i for i, task in enumerate(tasks)}
-            for name, values in measured.items():
-                nothing = [math.nan] * len(values[0]) if isinstance(values[0], list) else math.nan
-                measured[name] = [values[place[id]] if id in place else nothing for id in ids]
+            measured = metrics(benchmark, [None if id in left_out else scores[id] for id in ids])
             evaluation.publish(benchmark.name, measured, ids, left_out)
 
 

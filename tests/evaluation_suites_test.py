@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,8 +125,7 @@ def test_suites_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_
 
 
 def test_a_model_is_asked(files, model_folder):
-    folder = shutil.copytree(model_folder, files / "model")
-    model = {"completions": "", "model": str(folder)}
+    model = {"completions": "", "model": str(model_folder)}
     evaluate_suites(asked(files, **model), Hosts())
     rows = (files / "out" / "evaluations" / "ult_step_000000" / "suites.jsonl").read_text().splitlines()
     assert sorted((row["question_id"], row["index"]) for row in map(json.loads, rows)) == [
@@ -136,10 +134,6 @@ def test_a_model_is_asked(files, model_folder):
     assert result(files)["metrics"]["pass_at_5"]["per_question"] == [0.0, 0.0]
     with pytest.raises(BadInput, match="in_rounds is"):
         evaluate_suites(asked(files, **model, num_tests=3), Hosts())
-    config = folder / "config.json"
-    config.write_text(config.read_text() + " ")
-    with pytest.raises(BadInput, match="weights is"):
-        evaluate_suites(asked(files, **model), Hosts())
 
 
 def test_what_cannot_be_asked_is_said(files):

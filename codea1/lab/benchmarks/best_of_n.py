@@ -6,7 +6,6 @@ tests state are taken for right; all different tests of a question run on all it
 
 import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -129,11 +128,6 @@ def count_passes(programs: Sequence[str], tests: Sequence[CallTest], judge: Judg
     return [None if Verdict.INFRA in each else each.count(Verdict.PASS) for each in verdicts]
 
 
-def chosen(passed: Mapping[int, int]) -> int:
-    """Returns the index with the highest count; of several, the lowest."""
-    return min(passed, key=lambda index: (-passed[index], index))
-
-
 def _judged(
     questions: Sequence[Question],
     attempts: Mapping[str, Sequence[Attempt]],
@@ -157,12 +151,13 @@ def _judged(
 
 
 def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> dict[str, float]:
-    """Returns 1 for each question whose chosen program passes, else 0; NaN where it was not judged."""
-    counts: dict[str, dict[int, int]] = defaultdict(dict)
-    for (id, index), row in folder.rows("choices").items():
-        counts[id][index] = row["passed"]
+    """Returns 1 for each question whose chosen program passes, else 0; NaN where it was not judged.
+
+    Chosen is the program that passes most tests, the first of equals.
+    """
     passes = {}
-    for id, each in counts.items():
-        result = programs.rows("results").get((id, chosen(each)))
+    for id, choices in itertools.groupby(sorted(folder.rows("choices").items()), lambda item: item[0][0]):
+        key, _ = max(choices, key=lambda item: item[1]["passed"])
+        result = programs.rows("results").get(key)
         passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS)
     return passes

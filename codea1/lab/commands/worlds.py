@@ -1,8 +1,8 @@
 """Prepares the questions of worlds, for training and evaluation to read them; measures them; writes tests by a rule.
 
   python -m codea1.lab worlds classic                  # what a config's source `procedural` is
-  python -m codea1.lab worlds blind r32 --folder=data
-  python -m codea1.lab worlds blind met --facts        # how many mistakes inputs of each kind expose
+  python -m codea1.lab worlds classic blind --folder=data
+  python -m codea1.lab worlds classic blind --facts    # how many mistakes inputs of each kind expose
   python -m codea1.lab worlds blind --rule=statement --count=7 --output=tests.jsonl
 
 `codea1.sft` does the first for its config. A run that starts from other models needs it before, as does whoever

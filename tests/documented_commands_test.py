@@ -37,9 +37,8 @@ def commands(text: str) -> Iterator[tuple[str, Path | None, list[str]]]:
                 continue
             name, *words = words
         folder = ROOT if name.startswith("bench/") else ROOT / "codea1"
-        for parent, inside in (("lab", "lab/commands"), ("benchmark", "lab/commands/benchmark")):
-            if name == parent and words and re.fullmatch(r"[a-z_]+", words[0]):
-                name, *words = f"{inside}/{words[0]}", *words[1:]
+        if name == "lab" and words and re.fullmatch(r"[a-z_]+", words[0]):
+            name, *words = f"lab/commands/{words[0]}", *words[1:]
         path = next((path for path in (folder / f"{name}.py", folder / name / "__main__.py") if path.exists()), None)
         if path or is_module or any(word.startswith("--") for word in words):  # or the words are prose
             yield found[0], path, words

@@ -267,9 +267,6 @@ def test_an_evaluation_of_a_window(tmp_path, capsys):
     evaluate_code(asked(tmp_path, window=window), Hosts())
     with pytest.raises(BadInput, match=r'from is "2025-01-01" there and "2025-01-02" here'):
         evaluate_code(asked(tmp_path, window=("2025-01-02", "2025-03-01")), Hosts())
-    write_rows(tmp_path / "two.jsonl", hard, contest_row("c", [("2", "NaN"), ("x", "1")], "f"))
-    with pytest.raises(BadInput, match=r"file is .* there and .* here"):
-        evaluate_code(asked(tmp_path, window=window), Hosts())
 
 
 def test_what_needs_ground_truths_is_refused(tmp_path):

@@ -3,8 +3,9 @@
 import dataclasses
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +17,7 @@ from codea1.game.prompts import TINY
 from codea1.game.question import Question
 from codea1.lab.benchmarks import best_of_n, evaluation, programs
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
-from codea1.lab.benchmarks.best_of_n import chosen, count_passes, different_tests
+from codea1.lab.benchmarks.best_of_n import count_passes, different_tests
 from codea1.lab.benchmarks.evalplus import CheckScripts, EvalPlus
 from codea1.lab.benchmarks.evaluation import Attempt, EvaluationFolder
 from codea1.lab.benchmarks.programs import FILES, evaluate_code
@@ -62,6 +63,26 @@ def rows(tmp_path: Path, name: str, benchmark: str = "humanevalplus") -> list[di
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
+def done(verdict: object) -> Future:
+    future: Future = Future()
+    future.set_result(verdict)
+    return future
+
+
+@contextmanager
+def losing(is_lost: Callable[[str], bool]) -> Iterator[None]:
+    """Has the sandbox fail on some programs."""
+    run_batch = BenchmarkPool.run_batch
+
+    def run(self: BenchmarkPool, program: str, *rest: Any) -> Future:
+        gone = done(ScriptRun(Verdict.INFRA, "gone", 0.0))
+        return gone if is_lost(program) else run_batch(self, program, *rest)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(BenchmarkPool, "run_batch", run)
+        yield
+
+
 def test_completions_are_counted(tmp_path, capsys):
     completions(tmp_path, *[(0, RIGHT), (0, WRONG)] * 4, (1, RIGHT), *[(1, "")] * 7)
     evaluate_code(asked(tmp_path), Hosts())
@@ -88,7 +109,7 @@ def test_the_score_by_the_base_inputs_alone_stands_beside(tmp_path):
 
 def test_a_part_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
     completions(tmp_path, (1, RIGHT), (1, WRONG))
-    with pytest.raises(BadInput, match=r"no completion for 1 of 2 tasks: HumanEval/0; --part evaluates the others"):
+    with pytest.raises(BadInput, match=r"nothing for 1 of 2 tasks, the first is HumanEval/0; --part evaluates"):
         evaluate_code(asked(tmp_path), Hosts())
     evaluate_code(asked(tmp_path, part=True), Hosts())
     whole = result(tmp_path)
@@ -140,11 +161,10 @@ def test_another_evaluation_is_refused_the_folder(tmp_path, model_folder):
         evaluate_code(asked(tmp_path), Hosts())
 
 
-@pytest.mark.parametrize("changes", [{"plus_input": [[11]]}, {"atol": 0.5}])
-def test_another_version_of_the_file_is_another_evaluation(tmp_path, changes):
+def test_another_version_of_the_file_is_another_evaluation(tmp_path):
     completions(tmp_path, (0, RIGHT), (1, RIGHT))
     evaluate_code(asked(tmp_path), Hosts())
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, **changes))
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, atol=0.5))
     with pytest.raises(BadInput, match=r"file is .* there and .* here"):
         evaluate_code(asked(tmp_path), Hosts())
 
@@ -187,25 +207,11 @@ def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys)
     assert "HumanEval/1 is left out: its own solution does not pass" in capsys.readouterr().err
 
 
-def lost(verdict: object) -> Future:
-    future: Future = Future()
-    future.set_result(verdict)
-    return future
-
-
-def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, monkeypatch, capsys):
+def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, capsys):
     completions(tmp_path, (0, RIGHT), (1, RIGHT), (1, WRONG), (0, WRONG))
     truth = "    return 1 + x\n"
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
-    run_batch = BenchmarkPool.run_batch
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            BenchmarkPool,
-            "run_batch",
-            lambda self, program, *rest: (
-                lost(ScriptRun(Verdict.INFRA, "gone", 0.0)) if truth in program else run_batch(self, program, *rest)
-            ),
-        )
+    with losing(lambda program: truth in program):
         evaluate_code(asked(tmp_path), Hosts())
     assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, None]
     assert {row["question_id"] for row in rows(tmp_path, "results")} == {"HumanEval/0"}
@@ -216,79 +222,49 @@ def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, 
 
 @pytest.mark.parametrize("semantics", ["evalplus", "scripts"])
 def test_ground_truths_none_of_which_is_judged_are_told_in_one_sentence(tmp_path, monkeypatch, semantics):
-    rows = [humaneval_row(number) for number in range(4)]
-    write_rows(tmp_path / "he.jsonl", *rows)
-    write_rows(tmp_path / "c.jsonl", *({"task_id": row["task_id"], "solution": RIGHT} for row in rows))
-    benchmark = CheckScripts(
-        "he", [Question(r["task_id"], None, "", "", RIGHT, "f", check_script=CHECK) for r in rows], None
-    )
+    completions(tmp_path, (0, RIGHT), (1, RIGHT))
     if semantics == "scripts":
+        questions = [Question(f"q{n}", None, "", "", RIGHT, "f", check_script=CHECK) for n in range(4)]
         crashed = ScriptRun(Verdict.ERROR, "script exited with status 1", 0.0)
-        monkeypatch.setattr(CheckScripts, "judge", lambda *_: lost(crashed))
-        monkeypatch.setattr(programs, "load_benchmark", lambda *_: benchmark)
+        monkeypatch.setattr(CheckScripts, "judge", lambda *_: done(crashed))
+        monkeypatch.setattr(programs, "load_benchmark", lambda *_: CheckScripts("he", questions, None))
+        monkeypatch.setattr(programs, "given_attempts", lambda *_: [Attempt(each.id, 0, RIGHT) for each in questions])
     else:
-        monkeypatch.setattr(BenchmarkPool, "run_batch", lambda *_: lost(ScriptRun(Verdict.INFRA, "gone", 0.0)))
-    with pytest.raises(
-        BadInput, match=r"all 4 ground truths of h.* not theirs: .*(infra: gone|script exited with status 1);"
-    ):
-        evaluate_code(asked(tmp_path), Hosts())
+        write_rows(tmp_path / "he.jsonl", *map(humaneval_row, range(4)))
+    told = r"all 4 ground truths of h.* not theirs: .*(infra: gone|script exited with status 1);"
+    with losing(lambda program: True), pytest.raises(BadInput, match=told):
+        evaluate_code(asked(tmp_path, part=True, completions="ground_truth"), Hosts())
 
 
-def test_programs_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path, monkeypatch):
+def test_programs_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path):
     completions(tmp_path, (0, RIGHT), (0, WRONG), (0, ""), (1, RIGHT), (1, f"{WRONG}  # 2"), (1, f"{WRONG}  # 3"))
-    run_batch = BenchmarkPool.run_batch
-    with monkeypatch.context() as patch:
-        patch.setattr(
-            BenchmarkPool,
-            "run_batch",
-            lambda self, program, *rest: (
-                run_batch(self, program, *rest)
-                if "canonical" in program
-                else lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
-            ),
-        )
-        truth = "    return x + 1  # canonical\n"
-        write_rows(tmp_path / "he.jsonl", *(humaneval_row(number, canonical_solution=truth) for number in range(2)))
-        with pytest.raises(BadInput, match=r"all 5 programs for humanevalplus failed .* not theirs: base: gone;"):
-            evaluate_code(asked(tmp_path), Hosts())
+    truth = "    return x + 1  # canonical\n"
+    write_rows(tmp_path / "he.jsonl", *(humaneval_row(number, canonical_solution=truth) for number in range(2)))
+    told = r"all 5 programs for humanevalplus failed .* not theirs: base: gone;"
+    with losing(lambda program: truth not in program), pytest.raises(BadInput, match=told):
+        evaluate_code(asked(tmp_path), Hosts())
     evaluate_code(asked(tmp_path), Hosts())
     assert result(tmp_path)["metrics"]["pass_at_1"]["per_question"] == [pytest.approx(1 / 3)] * 2
 
 
-def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path, monkeypatch):
+def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path, model_folder, monkeypatch):
     completions(tmp_path)
     truth = "    return 1 + x\n"
     write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
-    wanted = asked(tmp_path, completions="", model="model", sampling=AnswerSampling(samples=1))
-    start = SimpleNamespace(checkpoint=lambda: None, base=SimpleNamespace(url="model"))
-    monkeypatch.setattr(evaluation, "Start", lambda _: start)
+    wanted = asked(tmp_path, completions="", model=str(model_folder), sampling=AnswerSampling(samples=1))
     monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: UNASKED)
-    monkeypatch.setattr(
-        programs,
-        "sampled",
-        lambda _, questions, *__: (Attempt(question.id, 0, RIGHT) for question in questions),
-    )
-    run_batch = BenchmarkPool.run_batch
+    monkeypatch.setattr(programs, "sampled", lambda _, questions, *__: (Attempt(q.id, 0, RIGHT) for q in questions))
     for broken, values in (("    return x + 1\n", [None, 1.0]), (truth, [1.0, None])):
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                BenchmarkPool,
-                "run_batch",
-                lambda self, program, *rest, broken=broken: (
-                    lost(ScriptRun(Verdict.INFRA, "gone", 0.0))
-                    if broken in program
-                    else run_batch(self, program, *rest)
-                ),
-            )
+        with losing(lambda program, broken=broken: broken in program):
             evaluate_code(wanted, Hosts())
         assert result(tmp_path)["metrics"]["avg_at_1"]["per_question"] == values
 
 
-def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path, model_folder):
+def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path):
     completions(tmp_path, (0, RIGHT))
     write_rows(tmp_path / "he.jsonl", humaneval_row(0, canonical_solution="    return y\n"))
     with pytest.raises(BadInput, match="no question of humanevalplus can be judged here; HumanEval/0: its own"):
-        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+        evaluate_code(asked(tmp_path), Hosts())
 
 
 def test_bigcodebench_end_to_end(tmp_path):
@@ -300,10 +276,6 @@ def test_bigcodebench_end_to_end(tmp_path):
     )
     evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
     assert result(tmp_path, "bigcodebench_complete_hard")["metrics"]["avg_at_1"]["per_question"] == [1.0, 0.0]
-    stricter = bigcodebench_row(1)["test"].replace("2)", "2.0)")
-    write_rows(tmp_path / "b.jsonl", bigcodebench_row(0), bigcodebench_row(1, test=stricter))
-    with pytest.raises(BadInput, match=r"file is .* there and .* here"):
-        evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
 
 
 def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
@@ -343,86 +315,75 @@ def test_prompts_that_do_not_fit_are_failures(tmp_path, model_folder):
     assert result(tmp_path)["metrics"]["avg_at_3"]["per_question"] == [0.0, 0.0]
 
 
+def choosing(
+    patch: pytest.MonkeyPatch, tmp_path: Path, model_folder: Any, given: Sequence[Sequence[str]], suites: Sequence[str]
+) -> EvaluationSpec:
+    """Asks for a choice among programs of each question, by suites for the first of those that are not empty."""
+    completions(tmp_path)
+    attempts = [Attempt(f"HumanEval/{n}", i, text) for n, texts in enumerate(given) for i, text in enumerate(texts)]
+    of_folder, written = evaluation.policy_of_folder, iter(suites)
+    patch.setattr(evaluation, "policy_of_folder", lambda role, *_: UNASKED if role == "code" else of_folder(role, *_))
+    patch.setattr(programs, "sampled", lambda *_: iter(attempts))
+    if suites:
+        patch.setattr(
+            best_of_n, "ask_for_asserts", lambda wanted, *_, **__: ((key, next(written)) for key, *_ in wanted)
+        )
+    sampling, model = AnswerSampling(samples=len(given[0])), str(model_folder)
+    return asked(tmp_path, completions="", model=model, best_of=model, sampling=sampling)
+
+
+def choice(tmp_path: Path, samples: int) -> tuple[list[float | None], list[tuple[int, int]]]:
+    """Whether the chosen program of each question is right; and how many of how many tests each program passes."""
+    name = f"humanevalplus_best_of_{samples}"
+    chosen = result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"]
+    return chosen, [(row["passed"], row["tests"]) for row in rows(tmp_path, "choices", name)]
+
+
 def test_best_of_n_end_to_end(tmp_path, model_folder, monkeypatch):
-    completions(tmp_path, (0, WRONG), (0, RIGHT), (0, RIGHT + "  # too"), (1, WRONG), (1, RIGHT), (1, ""))
-    written = iter(["assert f(1) == 2\nassert f(2) == 3", "assert f(0) == 1", "", "assert f(1) == 1", ""])
-
-    def suites(wanted: Sequence, *_: object, **__: object) -> Iterator:
-        return ((key, next(written)) for key, *_ in wanted)
-
-    monkeypatch.setattr(best_of_n, "ask_for_asserts", suites)
-    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+    given = [[WRONG, RIGHT, f"{RIGHT}  # too"], [WRONG, RIGHT, ""]]
+    written = ["assert f(1) == 2\nassert f(2) == 3", "assert f(0) == 1", "", "assert f(1) == 1", ""]
+    wanted = choosing(monkeypatch, tmp_path, model_folder, given, written)
     evaluate_code(wanted, Hosts())
     # The right tests choose a right program, and the wrong one a wrong program.
-    assert result(tmp_path, "humanevalplus_best_of_3")["metrics"]["pass_at_1"]["per_question"] == [1.0, 0.0]
-    assert [(row["passed"], row["tests"]) for row in rows(tmp_path, "choices", "humanevalplus_best_of_3")] == [
-        *[(0, 3), (3, 3), (3, 3)],
-        *[(1, 1), (0, 1), (0, 1)],
-    ]
-    before = rows(tmp_path, "choices", "humanevalplus_best_of_3")
+    expected = [1.0, 0.0], [(0, 3), (3, 3), (3, 3), (1, 1), (0, 1), (0, 1)]
+    assert choice(tmp_path, 3) == expected
     evaluate_code(wanted, Hosts())  # `written` has no more to give
-    assert rows(tmp_path, "choices", "humanevalplus_best_of_3") == before
+    assert choice(tmp_path, 3) == expected
     with pytest.raises(BadInput, match=r"num_tests is 2 there and 3 here"):
         evaluate_code(dataclasses.replace(wanted, num_tests=3), Hosts())
 
 
-def test_a_choice_that_the_sandbox_lost_is_made_another_time(tmp_path, model_folder, monkeypatch, capsys):
-    completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT + "  # two"))
-    monkeypatch.setattr(
-        best_of_n,
-        "ask_for_asserts",
-        lambda wanted, *_, **__: ((key, "assert f(1) == 2") for key, *_ in wanted if key[1] == 0),
-    )
-    wanted = asked(tmp_path, best_of=True, test_model=str(model_folder))
+@pytest.mark.parametrize("marked", ["two", "f"])  # one program, or all
+def test_choices_that_the_sandbox_lost_are_made_another_time(tmp_path, model_folder, monkeypatch, capsys, marked):
+    given = [[WRONG, RIGHT], [WRONG, f"{RIGHT}  # two"]]
+    wanted = choosing(monkeypatch, tmp_path, model_folder, given, ["assert f(1) == 2"] * 4)
     grade = Grader.grade
+
+    def losing_grade(self: Grader, program: str, tests: Sequence, *others: Any) -> Future:
+        lost = Grading(None, [Verdict.INFRA] * len(tests), [""], 0.0)
+        return done(lost) if marked in program else grade(self, program, tests, *others)
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            Grader,
-            "grade",
-            lambda self, program, tests, *others: (
-                lost(Grading(None, [Verdict.INFRA] * len(tests), [""], 0.0))
-                if "two" in program
-                else grade(self, program, tests, *others)
-            ),
-        )
-        evaluate_code(wanted, Hosts())
-    name = "humanevalplus_best_of_2"
-    assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, None]
-    assert {row["question_id"] for row in rows(tmp_path, "choices", name)} == {"HumanEval/0"}
-    assert "the sandbox failed on 1 programs to choose from" in " ".join(capsys.readouterr().err.split())
+        patch.setattr(Grader, "grade", losing_grade)
+        if marked == "f":
+            with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .*: the sandbox failed;"):
+                evaluate_code(wanted, Hosts())
+        else:
+            evaluate_code(wanted, Hosts())
+            assert choice(tmp_path, 2) == ([1.0, None], [(0, 1), (1, 1)])
+            assert "the sandbox failed on 1 programs to choose from" in " ".join(capsys.readouterr().err.split())
     evaluate_code(wanted, Hosts())
-    assert result(tmp_path, name)["metrics"]["pass_at_1"]["per_question"] == [1.0, 1.0]
-
-
-def test_choices_none_of_which_is_judged_stop_the_evaluation(tmp_path, model_folder, monkeypatch):
-    completions(tmp_path, (0, WRONG), (0, RIGHT), (1, WRONG), (1, RIGHT))
-    monkeypatch.setattr(
-        best_of_n,
-        "ask_for_asserts",
-        lambda wanted, *_, **__: ((key, "assert f(1) == 2") for key, *_ in wanted if key[1] == 0),
-    )
-    monkeypatch.setattr(
-        Grader, "grade", lambda _, __, tests, *___: lost(Grading(None, [Verdict.INFRA] * len(tests), ["gone"], 0.0))
-    )
-    with pytest.raises(BadInput, match=r"all 4 programs to choose from failed .* not theirs: the sandbox failed;"):
-        evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+    assert choice(tmp_path, 2) == ([1.0, 1.0], [(0, 1), (1, 1)] * 2)
 
 
 def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model_folder, monkeypatch, capsys):
     monkeypatch.setattr(evaluation, "DEFAULT", TINY)  # the shorter prompts
-    completions(tmp_path, (0, RIGHT), (0, ""), (1, WRONG), (1, RIGHT + " # x" * 100))
-    evaluate_code(asked(tmp_path, best_of=True, test_model=str(model_folder)), Hosts())
+    given = [[RIGHT, ""], [WRONG, RIGHT + " # x" * 100]]
+    evaluate_code(choosing(monkeypatch, tmp_path, model_folder, given, []), Hosts())
     assert "1 programs do not fit into the Test LLM's prompt and get no suite" in capsys.readouterr().err
-    assert {(row["question_id"], row["index"]) for row in rows(tmp_path, "suites", "humanevalplus_best_of_2")} == {
-        ("HumanEval/0", 0),
-        ("HumanEval/1", 0),
-    }
-    assert result(tmp_path, "humanevalplus_best_of_2")["metrics"]["pass_at_1"]["per_question"] == [1.0, 0.0]
-
-
-def test_the_first_of_equally_good_programs_is_chosen():
-    assert chosen({0: 3, 1: 5, 2: 5}) == 1
-    assert chosen({2: 0, 1: 0, 0: 0}) == 0
+    written = {(row["question_id"], row["index"]) for row in rows(tmp_path, "suites", "humanevalplus_best_of_2")}
+    assert written == {("HumanEval/0", 0), ("HumanEval/1", 0)}
+    assert choice(tmp_path, 2) == ([1.0, 0.0], [(0, 0)] * 4)  # the first of equals
 
 
 def test_stated_answers_are_taken_at_their_word():

@@ -4,7 +4,7 @@ import json
 import math
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -167,7 +167,7 @@ def test_mul_is_the_product_of_means_over_different_questions():
 
 def test_a_score_survives_its_file():
     score = SuiteScore("a", [Verdict.PASS], [""], [True], {"1": [0.5, math.nan]}, 3, 2, False, 0.25)
-    again = SuiteScore.from_row(json.loads(json_lines.encode(score.row())))
+    again = SuiteScore.from_row(json.loads(json_lines.encode(asdict(score))))
     assert str(again) == str(score)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import shutil
 from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
@@ -74,7 +73,7 @@ def test_a_benchmark_of_which_nothing_can_be_imported_is_refused(files):
 
 def test_a_part_is_scored_where_that_is_asked_for(files):
     (files / "suites.jsonl").write_text(json.dumps({"task_id": "b", "tests": GOOD}))
-    with pytest.raises(BadInput, match=r"1 of 2 tasks have no suite, the first is task a; --part evaluates the others"):
+    with pytest.raises(BadInput, match=r"has nothing for 1 of 2 tasks, the first is a; --part evaluates"):
         evaluate_suites(asked(files), Hosts())
     evaluate_suites(asked(files, part=True), Hosts())
     assert result(files)["left_out"] == {"a": "no suite was given"}
@@ -126,21 +125,15 @@ def test_suites_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_
 
 
 def test_a_model_is_asked(files, model_folder):
-    folder = shutil.copytree(model_folder, files / "model")
-    model = {"completions": "", "model": str(folder)}
+    model = {"completions": "", "model": str(model_folder)}
     evaluate_suites(asked(files, **model), Hosts())
     rows = (files / "out" / "evaluations" / "ult_step_000000" / "suites.jsonl").read_text().splitlines()
     assert sorted((row["question_id"], row["index"]) for row in map(json.loads, rows)) == [
         (id, number) for id in "ab" for number in range(5)
     ]
     assert result(files)["metrics"]["pass_at_5"]["per_question"] == [0.0, 0.0]
-    evaluate_suites(asked(files, **model, num_tests=3), Hosts())  # of which rounds know nothing
     with pytest.raises(BadInput, match="in_rounds is"):
-        evaluate_suites(asked(files, **model, in_rounds=False), Hosts())
-    config = folder / "config.json"
-    config.write_text(config.read_text() + " ")
-    with pytest.raises(BadInput, match="weights is"):
-        evaluate_suites(asked(files, **model), Hosts())
+        evaluate_suites(asked(files, **model, num_tests=3), Hosts())
 
 
 def test_what_cannot_be_asked_is_said(files):
@@ -148,7 +141,7 @@ def test_what_cannot_be_asked_is_said(files):
     (files / "te.jsonl").write_text(json.dumps(task))
     testeval = {"benchmark": "testeval", "file": str(files / "te.jsonl"), "completions": ""}
     with pytest.raises(BadInput, match="--num_tests is for functions: testeval has classes"):
-        evaluate_suites(asked(files, **testeval, in_rounds=False), Hosts())
+        evaluate_suites(asked(files, **testeval, num_tests=8), Hosts())
 
 
 def test_the_test_llm_of_a_run_is_asked(files, run, monkeypatch):
@@ -169,7 +162,7 @@ def test_a_run_is_shown_what_it_learned_with(files, run, monkeypatch, method):
         evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter, call_between_chunks=lambda _: None)
     )
     monkeypatch.setattr(suites, "ask_for_asserts", lambda *_, sees_solution: seen.append(sees_solution) or iter(()))
-    evaluate_suites(asked(files, run=str(run.path), completions="", in_rounds=False), Hosts())
+    evaluate_suites(asked(files, run=str(run.path), completions="", num_tests=8), Hosts())
     assert seen == [METHODS[method].sees_solution]
 
 

@@ -66,8 +66,8 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
         model=str(base),
         output=str(tmp_path / "out"),
         sampling=AnswerSampling(samples=2),
-        best_of=True,
-        test_model=str(tmp_path / tester),
+        best_of=str(tmp_path / tester),
+        num_tests=8,
     )
     evaluate_code(asked, Hosts())
     run, measure = read_run(asked.output), Measure("avg_at_*", "humanevalplus")

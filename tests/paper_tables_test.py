@@ -148,16 +148,16 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     assert missing.published == 63.33
     length = "--max_response_length=4096"  # of both, whatever the run was trained with
     assert missing.commands == (
-        f"python -m codea1.benchmark code --run={run.path} --benchmark=mbppplus --file=FILE {length}",
+        f"python -m codea1.benchmark --run={run.path} --benchmark=mbppplus --file=FILE {length}",
     )
     (base,) = cell(table, "base", "mbppplus").commands
-    assert f"codea1.benchmark code --model=models/coder --benchmark=mbppplus --file=FILE {length} --output=" in base
+    assert f"codea1.benchmark --model=models/coder --benchmark=mbppplus --file=FILE {length} --output=" in base
     golden = cell(table, "golden", "average").commands
     assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
     asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
     assert asked == ["humanevalplus"] * 5 + ["mbppplus"] * 5 + ["bigcodebench_complete"] * 5
     (suites,) = cell(tables["test_generation_1.5b"], "code_a1", "ult_mul").commands
-    assert suites == f"python -m codea1.benchmark tests --run={run.path} --benchmark=ult --file=FILE {length}"
+    assert suites == f"python -m codea1.benchmark --run={run.path} --benchmark=ult --file=FILE {length}"
     assert "paper: Table 1, avg@32, as printed." in rendering.markdown(table)
     assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
         tables["alpha_1.5b"]
@@ -254,7 +254,7 @@ def test_runs_that_do_not_belong_together_are_refused_in_a_sentence(tmp_path: Pa
 
 
 def chosen(folder: RunFolder, values: list[float], model: str, test_model: str, step: int, samples: int = 32) -> None:
-    """Writes what `codea1.benchmark code --best_of` does: the result, and in two folders how it was measured."""
+    """Writes what `codea1.benchmark --best_of` does: the result, and in two folders how it was measured."""
     name = f"humanevalplus_best_of_{samples}"
     write_evaluation(folder, f"{name}_step_{step:06d}", evaluation(step, {"pass_at_1": values}, name))
     drawn = {"benchmark": "humanevalplus", "model": model, "step": step, "samples": 32, "seed": 0}
@@ -282,7 +282,7 @@ def test_a_row_is_of_one_number_of_samples(tmp_path: Path):
 
 
 def measured(folder: RunFolder, values: list[float], **settings: object) -> None:
-    """Writes what `codea1.benchmark code` does: the result, and in a folder how it was measured."""
+    """Writes what `codea1.benchmark` does: the result, and in a folder how it was measured."""
     name = "humanevalplus_step_000111"
     write_evaluation(folder, name, evaluation(111, {"avg_at_32": values}, "humanevalplus"))
     RunFolder.open(str(folder.evaluations / name), {"temperature": 0.7, "weights": str(folder.path), **settings})

@@ -102,7 +102,7 @@ def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
         step="best",
         sampling=AnswerSampling(samples=2),
         lengths=(LENGTHS[0], 0, 0),
-        best_of=True,
+        best_of="own",
         num_tests=2,
     )
     evaluate_code(asked, Hosts())
@@ -131,6 +131,6 @@ def test_a_run_without_a_test_llm(run, tmp_path):
     golden = dict(run.config, method="golden")
     (run.path / "config.json").write_text(json.dumps(golden))
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0))
-    asked = EvaluationSpec(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of=True)
+    asked = EvaluationSpec(benchmark="humanevalplus", file=path, run=str(run.path), step="3", best_of="own")
     with pytest.raises(BadInput, match=r"has no Test LLM: --best_of can name the folder of one\."):
         evaluate_code(asked, Hosts())

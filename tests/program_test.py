@@ -145,7 +145,7 @@ for program, *arguments in json.loads(sys.argv[1]):
 """
 PROGRAMS = (
     "train sft evaluate report explain export compile_tpu "
-    "fsck lab.commands.benchmark.code lab.commands.benchmark.tests lab.commands.benchmark.given "
+    "fsck benchmark "
     "lab.commands.book lab.commands.dump_tests lab.commands.convert lab.commands.study lab.commands.worlds"
 )
 

@@ -72,7 +72,7 @@ def test_a_benchmark_measures_what_one_host_measures(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", *tasks)
     short = "--max_prompt_length=600", "--max_response_length=8", "--slots=8", "--num_tests=3"
     flags = f"--run={run}", "--benchmark=humanevalplus", f"--file={path}", "--samples=4", "--best_of=own", *short
-    program, evaluations = (SCRIPTED, "codea1.lab.commands.benchmark.code"), Path(run) / "evaluations"
+    program, evaluations = (SCRIPTED, "codea1.benchmark"), Path(run) / "evaluations"
     written = [evaluations / f"humanevalplus{kind}_step_000001.json" for kind in ("", "_best_of_4")]
     (alone,) = finish(Process(program, *flags, devices=4))
     of_one = [json.loads(path.read_text()) for path in written]

@@ -153,7 +153,7 @@ def fields() -> set[str]:
 
 def commands() -> list[str]:
     """The names of all tables of commands, without `lab`, which is a table alone."""
-    tables = ("codea1.__main__", "codea1.lab.__main__", "codea1.benchmark")
+    tables = ("codea1.__main__", "codea1.lab.__main__")
     return [name for table in tables for name in import_module(table).COMMANDS if name != "lab"]
 
 

@@ -10,7 +10,6 @@ COMMANDS = {
     "book": "the Mistake Book",
     "convert": "other datasets in the official form; mutants",
     "dump_tests": "suites of a Test LLM as fixed tests",
-    "minimal": "the whole game in one file",
     "siege": "the forgery score of any grader",
     "study": "a declared study; the paper's tables",
     "worlds": "the questions of a world, for training to read",

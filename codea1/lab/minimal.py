@@ -5,6 +5,8 @@ it. A ground truth answers every call, a sandbox runs the programs, and two rewa
 R_T for right tests that the program fails. Each policy learns from those of its samples that did better or worse than
 others of their group. So tests get harder as programs get better.
 
+After the warm start of `make train`, `python -m codea1.lab.minimal --start=runs/tiny/sft` plays it.
+
 Read `play` first: one step, Algorithm 1 of Code-A1 (arXiv 2603.15611) in eight parts, which call what stands above. It
 computes what `codea1.train` does with `--config.game.reward=official`, number for number (tests/minimal_test.py). Left
 out is what long runs need: checkpoints, hosts, validation, grading while others are sampled, other methods and rewards.
@@ -19,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from absl import flags
 from jax.sharding import Mesh
 
 from codea1.data.feed import QuestionFeed
@@ -36,6 +39,7 @@ from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
 from codea1.models import qwen2
 from codea1.models.huggingface import Checkpoint
 from codea1.rollout.engine import Engine, Request, Sample
+from codea1.runtime import command
 from codea1.runtime.hosts import stable_hash
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -298,3 +302,12 @@ def run(start: str, source: str, data_folder: str, steps: int, seed: int) -> Non
                 "seconds": [time.monotonic() - started],
             }
             print(f"step {step}", *(f"{name} {np.mean(each):.3f}" for name, each in found.items() if each), flush=True)
+
+
+if __name__ == "__main__":
+    START = flags.DEFINE_string("start", "runs/tiny/sft", "workdir of codea1.sft: both policies start from its model")
+    SOURCE = flags.DEFINE_string("questions", "procedural/blind", "their source, as config.data.train.source")
+    FOLDER = flags.DEFINE_string("folder", "data", "where worlds are prepared")
+    STEPS = flags.DEFINE_integer("steps", 60, "training steps", lower_bound=1)
+    SEED = flags.DEFINE_integer("seed", 0, "of everything random")
+    command.run(lambda: run(f"{START.value}/model", SOURCE.value, FOLDER.value, STEPS.value, SEED.value))

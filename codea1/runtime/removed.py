@@ -20,6 +20,7 @@ WORLDS = dict.fromkeys(
 COMMANDS = {
     "exploit": "study",
     "league": "study",
+    "minimal": "python -m codea1.lab.minimal",
     "mutate": "convert with --mutants=N",
     "replay": "",
     "sweep": "study",

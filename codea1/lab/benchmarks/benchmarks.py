@@ -9,7 +9,7 @@ import sys
 import warnings
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cache
@@ -41,7 +41,9 @@ CODE_BENCHMARKS = {  # of the Code LLM, each with a sentence on where to get its
     LIVECODEBENCH: "Get test.jsonl, of release v1, to test6.jsonl, of v6, from "
     "https://huggingface.co/datasets/livecodebench/code_generation_lite.",
 }
-SEMANTICS = ("evalplus", "scripts")  # of HumanEval+ and MBPP+
+EVALPLUS = ("humanevalplus", "mbppplus")
+SEMANTICS = ("evalplus", "scripts")  # of these two
+OWN = "own"  # value of `EvaluationSpec.best_of` that is no folder
 
 
 def semantics_of(file: str, given: str | None) -> str:
@@ -86,10 +88,15 @@ class EvaluationSpec:
     semantics: str = "evalplus"
     sampling: AnswerSampling = field(default_factory=AnswerSampling)
     lengths: tuple[int, int, int] = (0, 0, 0)  # of prompts, of responses, and slots; see `policies`
-    best_of: bool = False
-    test_model: str = ""
-    num_tests: int = 8
-    in_rounds: bool = True  # suites: a test a round, as the benchmarks ask, not all asserts at once, as the game does
+    best_of: str = ""  # folder of the Test LLM that chooses among programs; OWN: the run's
+    num_tests: int = 0  # asserts asked for at once, as in the game; 0, of suites alone: a test a round
+
+    @property
+    def test_model(self) -> str:
+        """The folder of the Test LLM; empty where it is the run's."""
+        if self.benchmark in SUITE_BENCHMARKS:
+            return self.model
+        return "" if self.best_of == OWN else self.best_of
 
     @property
     def files(self) -> list[str]:
@@ -104,17 +111,11 @@ class CodeBenchmark(ABC):
     questions: Sequence[Question]
     prefill = ""  # what the assistant's answer begins with
     stops: Sequence[str] = ()  # each ends an answer at its first occurrence, and is not part of it
-    past_base = (
-        ""  # what the detail of a program begins with that fails inputs beyond the base ones; "": there are none
-    )
 
     @property
-    def judgements(self) -> Mapping[str, Callable[[Mapping[str, Any]], float]]:
-        """What tells by a row of results whether a program passes: "" all of it, "base_" the base inputs alone."""
-        judgements = {"": lambda row: row["verdict"] == Verdict.PASS}
-        if self.past_base:
-            judgements["base_"] = lambda row: judgements[""](row) or row["detail"].startswith(self.past_base)
-        return judgements
+    def judgements(self) -> Mapping[str, Callable[[Row], float]]:
+        """What tells by a row of results whether a program passes, by the prefix of its metrics."""
+        return {"": lambda row: row["verdict"] == Verdict.PASS}
 
     def messages(self, question: Question, templates: PromptTemplates) -> list[Message]:
         """Returns the chat that asks for a program."""
@@ -164,7 +165,7 @@ class SuiteBenchmark:
     must_read: str  # text of a test that calls the program, {entry_point} filled in; "" where anything goes
     covering: frozenset[Verdict]  # tests with these verdicts count towards coverage
     call: str  # how a test begins, {entry_point} filled in: for prompts
-    task: Callable[[Mapping[str, Any]], SuiteTask]  # from a row. Raises KeyError where a field is missing
+    fields: tuple[str, str, str, str]  # of a row: those that hold what `SuiteTask` has
 
     def load(self, path: str) -> list[SuiteTask]:
         """Returns the tasks of a file; see `benchmark_rows`.
@@ -174,22 +175,14 @@ class SuiteBenchmark:
           BadInput: names the file and the row where it is not there, is not JSON, lacks a field, repeats a task or has
             a program that does not compile.
         """
-        tasks: dict[str, SuiteTask] = {}
+        tasks = []
         for where, row in benchmark_rows(path, self.where_from):
-            try:
-                task = self.task(row)
-            except KeyError as error:
-                raise BadInput(f"{where}: the field {error} is missing.") from None
-            for name in ("id", "entry_point", "program", "description"):
-                if not isinstance(getattr(task, name), str):
-                    raise BadInput(f"{where}: its {name} is not text.")
-            if task.id in tasks:
-                raise BadInput(f"{where}: task {task.id} comes twice.")
-            require_python(task.program, f"{where}, task {task.id}: its program")
-            tasks[task.id] = task
-        if not tasks:
-            raise BadInput(f"{path}: there is nothing in it.")
-        return list(tasks.values())
+            id, *texts = self.fields
+            require_text(row, texts, where)
+            tasks.append(SuiteTask(str(row.get(id, "")), *(row[name] for name in texts)))  # TestEval's ids are numbers
+            require_python(tasks[-1].program, f"{where}, task {tasks[-1].id}: its program")
+        require_unique([task.id for task in tasks], path)
+        return tasks
 
     def whole(self, task: SuiteTask) -> str:
         """Returns a task's program below the imports of what it has at hand."""
@@ -220,7 +213,7 @@ ULT = SuiteBenchmark(
     must_read="",
     covering=frozenset(Verdict) - {Verdict.INFRA},
     call="def test_{entry_point}():",
-    task=lambda row: SuiteTask(str(row["task_id"]), row["func_name"], row["code"], row["prompt"]),
+    fields=("task_id", "func_name", "code", "prompt"),
 )
 
 # TestEval (arXiv 2406.04531): LeetCode solutions.
@@ -233,7 +226,7 @@ TESTEVAL = SuiteBenchmark(
     must_read="solution.{entry_point}",
     covering=frozenset({Verdict.PASS, Verdict.FAIL}),
     call="def test_{entry_point}():\n    solution = Solution()",
-    task=lambda row: SuiteTask(str(row["task_num"]), row["func_name"], row["python_solution"], row["description"]),
+    fields=("task_num", "func_name", "python_solution", "description"),
 )
 
 SUITE_BENCHMARKS = {benchmark.name: benchmark for benchmark in (ULT, TESTEVAL)}
@@ -260,12 +253,8 @@ def load_suites(path: str, tasks: Sequence[SuiteTask], part: bool = False) -> di
         if not isinstance(tests, list) or not all(isinstance(test, str) for test in tests):
             raise BadInput(f"{where}, task {task_id}: its tests are not a list of texts.")
         suites[task_id] = tests
-    missing = [task.id for task in tasks if task.id not in suites]
-    if missing and not (part and suites):
-        raise BadInput(
-            f"{path}: {len(missing)} of {len(tasks)} tasks have no suite, the first is task {missing[0]}; --part "
-            "evaluates the others."
-        )
+    if not (part and suites):
+        require_all([task.id for task in tasks], suites, path)
     return suites
 
 
@@ -298,6 +287,15 @@ def require_unique(ids: Sequence[str], path: str) -> None:
         raise BadInput(f"{path} holds no question of this benchmark.")
     if repeated := [id for id, count in Counter(ids).items() if count > 1]:
         raise BadInput(f"{path}: question {repeated[0]} comes twice.")
+
+
+def require_all(ids: Sequence[str], given: Collection[str], path: str) -> None:
+    """Raises BadInput where a file of programs or suites has nothing for one of the tasks."""
+    if missing := [id for id in ids if id not in given]:
+        raise BadInput(
+            f"{path} has nothing for {len(missing)} of {len(ids)} tasks, the first is {missing[0]}; --part evaluates "
+            "the others."
+        )
 
 
 def require_python(source: str, what: str) -> None:

@@ -4,8 +4,8 @@ The Test LLM writes a suite for each program, which it is shown unless it was tr
 tests state are taken for right; all different tests of a question run on all its programs.
 """
 
+import itertools
 import math
-from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -20,15 +20,12 @@ from codea1.lab.benchmarks.benchmarks import CodeBenchmark
 from codea1.lab.benchmarks.evaluation import Attempt, Evaluation, EvaluationFolder, Judged, Key
 from codea1.players.policy import Policy
 from codea1.rollout.engine import Request, Sample
-from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, every, start
 from codea1.sandbox.host.grading import LOST, Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
 FILES = ("suites", "choices")
-
-ByQuestion = Mapping[str, Sequence[Attempt]]  # in the order of their indices
 
 
 def choose(
@@ -45,18 +42,17 @@ def choose(
       questions: those of the benchmark that are not `left_out`, which has the reasons.
       programs: the folder with programs and their verdicts; of the main host, which alone has the sandbox, too.
 
-    Raises BadInput where there is no program, and as `require_judged` does.
+    Raises BadInput as `require_judged` does.
     """
-    spec = evaluation.spec
-
-    def attempts_by_question() -> ByQuestion:
-        assert programs is not None
-        found = defaultdict(list)
-        for attempt in programs.attempts({question.id for question in questions}):
-            found[attempt.question_id].append(attempt)
-        if not found:
-            raise BadInput(f"there are no programs for {benchmark.name} to choose from.")
-        return dict(found)
+    spec, ids = evaluation.spec, {question.id for question in questions}
+    sampled = evaluation.hosts.of_main(lambda: programs.attempts(ids) if programs else [])
+    attempts = {id: [*group] for id, group in itertools.groupby(sampled, lambda attempt: attempt.question_id)}
+    wanted = [
+        (attempt.key, f"{question.id}#{attempt.index}", question, attempt.program)
+        for question in questions
+        for attempt in attempts[question.id]
+        if attempt.program
+    ]
 
     def settings() -> dict[str, Any]:
         assert programs is not None
@@ -64,24 +60,15 @@ def choose(
         return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
-        wanted = [
-            (attempt.key, f"{question.id}#{attempt.index}", question, attempt.program)
-            for question in questions
-            for attempt in attempts[question.id]
-            if attempt.program
-        ]
         shown, templates = evaluation.sees_solution, evaluation.templates
         sampling = replace(spec.sampling, temperature=1.0, top_p=1.0)
         generate = partial(policy.generate, **sampling.options("test/best_of_n"))
         return ask_for_asserts(wanted, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
 
-    attempts = evaluation.hosts.of_main(attempts_by_question)
-    questions = [question for question in questions if question.id in attempts]
-    name = f"{benchmark.name}_best_of_{min(map(len, attempts.values()))}"
+    name = f"{benchmark.name}_best_of_{spec.sampling.samples}"
     with evaluation.folder(name, settings, FILES) as folder:
-        keys = [attempt.key for each in attempts.values() for attempt in each if attempt.program]
-        texts = evaluation.ask_for_texts(folder, keys, spec.test_model, ask)
-        if missing := sum(key not in texts for key in keys):
+        texts = evaluation.ask_for_texts(folder, [key for key, *_ in wanted], ask)
+        if missing := sum(key not in texts for key, *_ in wanted):
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
         kept = folder.rows("choices") if folder else {}
         left = [each for each in questions if not all(attempt.key in kept for attempt in attempts[each.id])]
@@ -89,9 +76,9 @@ def choose(
         evaluation.keep(folder, "choices", "programs to choose from", len(left), judged, before=len(kept))
         if folder and programs:
             passes = _passes_of_chosen(folder, programs)
-            ids = [question.id for question in benchmark.questions]
-            metrics = {"pass_at_1": [math.nan if id in left_out else passes.get(id, math.nan) for id in ids]}
-            evaluation.publish(name, metrics, ids, left_out)
+            names = [question.id for question in benchmark.questions]
+            metrics = {"pass_at_1": [math.nan if id in left_out else passes.get(id, math.nan) for id in names]}
+            evaluation.publish(name, metrics, names, left_out)
 
 
 def ask_for_asserts(
@@ -141,13 +128,12 @@ def count_passes(programs: Sequence[str], tests: Sequence[CallTest], judge: Judg
     return [None if Verdict.INFRA in each else each.count(Verdict.PASS) for each in verdicts]
 
 
-def chosen(passed: Mapping[int, int]) -> int:
-    """Returns the index with the highest count; of several, the lowest."""
-    return min(passed, key=lambda index: (-passed[index], index))
-
-
 def _judged(
-    questions: Sequence[Question], attempts: ByQuestion, texts: Mapping[Key, str], num_tests: int, grader: Grader
+    questions: Sequence[Question],
+    attempts: Mapping[str, Sequence[Attempt]],
+    texts: Mapping[Key, str],
+    num_tests: int,
+    grader: Grader,
 ) -> Iterator[Judged]:
     """Yields how many tests the programs of each question pass; no rows where the sandbox failed on one of them."""
     running = []
@@ -165,12 +151,13 @@ def _judged(
 
 
 def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> dict[str, float]:
-    """Returns 1 for each question whose chosen program passes, else 0; NaN where it was not judged."""
-    counts: dict[str, dict[int, int]] = defaultdict(dict)
-    for (id, index), row in folder.rows("choices").items():
-        counts[id][index] = row["passed"]
+    """Returns 1 for each question whose chosen program passes, else 0; NaN where it was not judged.
+
+    Chosen is the program that passes most tests, the first of equals.
+    """
     passes = {}
-    for id, each in counts.items():
-        result = programs.rows("results").get((id, chosen(each)))
+    for id, choices in itertools.groupby(sorted(folder.rows("choices").items()), lambda item: item[0][0]):
+        key, _ = max(choices, key=lambda item: item[1]["passed"])
+        result = programs.rows("results").get(key)
         passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS)
     return passes

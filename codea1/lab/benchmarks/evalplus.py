@@ -11,9 +11,11 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from codea1.data.rows import Row
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import (
     CODE_BENCHMARKS,
+    EVALPLUS,
     CodeBenchmark,
     benchmark_rows,
     require_python,
@@ -28,7 +30,7 @@ from codea1.sandbox.host import Limits, ScriptRun
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 
-DATASETS = {"humanevalplus": "humaneval", "mbppplus": "mbpp"}  # what EvalPlus calls them
+DATASETS = dict(zip(EVALPLUS, ("humaneval", "mbpp"), strict=True))  # what EvalPlus calls them
 
 MIN_SECONDS, TRUTH_FACTOR = 4.0, 4.0  # an input may take so long, or so many times what the ground truth takes
 MAX_SECONDS = 60.0  # of all inputs of a list, and then one second more
@@ -49,14 +51,18 @@ class Problem:
 class EvalPlus(CodeBenchmark):
     """One of the two benchmarks; `questions` are its problems'."""
 
-    past_base = "plus: "
-
     def __init__(self, name: str, problems: Sequence[Problem], pool: BenchmarkPool) -> None:
         self.name = name
         self.questions = [problem.question for problem in problems]
         self._problems = {problem.question.id: problem for problem in problems}
         self._pool = pool
         self._lists = Memo(math.inf)  # it is needed for every program
+
+    @property
+    def judgements(self) -> dict[str, Callable[[Row], float]]:
+        """The same, and by the base inputs alone: what a program fails beyond them begins with "plus: "."""
+        passes = super().judgements[""]
+        return {"": passes, "base_": lambda row: passes(row) or row["detail"].startswith("plus: ")}
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         def steps() -> Awaiting[ScriptRun]:

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.progress import Progress, TextColumn
 
 from codea1.config import config_of
+from codea1.data.rows import Row
 from codea1.evaluation.result_files import PerQuestion, summary, write_evaluation
 from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
@@ -40,7 +41,6 @@ SECONDS_BETWEEN_LINES = 60.0
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer
 
 Key = tuple[str, int]  # a question's id and the index of an attempt, or a task's id and a round
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Evaluation:
         self.console = Console(stderr=True, quiet=not hosts.is_main)
         with hosts.agreed():
             self.run = RunFolder.existing(spec.run) if spec.run else None
-            for url in filter(None, (spec.model, spec.test_model)):
+            for url in {spec.model, spec.test_model} - {""}:
                 Start(url).checkpoint()
             self._rules = game_rules(config_of(self.run)) if self.run else None
             asks_its_test_llm = (spec.best_of or spec.benchmark in SUITE_BENCHMARKS) and not spec.test_model
@@ -209,14 +209,12 @@ class Evaluation:
         self,
         folder: EvaluationFolder | None,
         keys: Iterable[Key],
-        url: str,
         ask: Callable[[Policy, Mapping[Key, str]], Iterator[tuple[Key, str]]],
     ) -> dict[Key, str]:
         """Returns all that the Test LLM wrote; what suites.jsonl lacks of it is asked for and kept there.
 
         Args:
           keys: of what is wanted. No model is loaded where none of it is missing.
-          url: see `policy`.
           ask: yields texts as the Test LLM writes them, for keys that are not among those it is given. It may leave
             out what does not fit into the prompt.
         """
@@ -226,7 +224,7 @@ class Evaluation:
         missing = sum(key not in texts for key in keys)
         if missing:
             with self.shown("suites", missing) as advance:
-                for key, text in ask(self.policy("test", url), dict(texts)):
+                for key, text in ask(self.policy("test", self.spec.test_model), dict(texts)):
                     texts[key] = text
                     if folder:
                         folder.add("suites", key, {"text": text})

@@ -6,7 +6,7 @@ have no ground truths.
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -97,11 +97,11 @@ class LiveCodeBench(CodeBenchmark):
         self._pool = pool
 
     @property
-    def judgements(self) -> dict[str, Callable[[Mapping[str, Any]], float]]:
+    def judgements(self) -> dict[str, Callable[[Row], float]]:
         """The same by difficulty: a question of another one has NaN."""
         passes = super().judgements[""]
 
-        def of(difficulty: str) -> Callable[[Mapping[str, Any]], float]:
+        def of(difficulty: str) -> Callable[[Row], float]:
             return lambda row: passes(row) if self._tasks[row["question_id"]].difficulty == difficulty else float("nan")
 
         there = {task.difficulty for task in self._tasks.values()}

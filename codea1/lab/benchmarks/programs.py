@@ -23,6 +23,7 @@ from codea1.lab.benchmarks.benchmarks import (
     CodeBenchmark,
     EvaluationSpec,
     benchmark_rows,
+    require_all,
 )
 from codea1.lab.benchmarks.bigcodebench import BigCodeBench
 from codea1.lab.benchmarks.evalplus import DATASETS, CheckScripts, EvalPlus, load_problems
@@ -131,13 +132,8 @@ def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = Fals
         program = take(question, row[field]) if row[field].strip() else ""
         attempts.append(Attempt(question.id, count[question.id], program))
         count[question.id] += 1
-    missing = [question.id for question in benchmark.questions if not count[question.id]]
-    if missing and not (part and attempts):
-        shown = ", ".join(missing[:5]) + (", ..." if len(missing) > 5 else "")
-        raise BadInput(
-            f"{completions} has no completion for {len(missing)} of {len(questions)} tasks: {shown}; --part evaluates "
-            "the others."
-        )
+    if not (part and attempts):
+        require_all([question.id for question in benchmark.questions], count, completions)
     return attempts
 
 
@@ -260,10 +256,10 @@ def _judged(
     """
     by_id = {question.id: question for question in questions}
     running: deque[tuple[Attempt, Future[ScriptRun]]] = deque()
-    for is_new, attempt in itertools.chain(((False, each) for each in left), ((True, each) for each in new)):
+    for attempt in itertools.chain(left, new):
         if folder is None:
             continue
-        if is_new:
+        if attempt.key not in folder.rows("attempts"):
             folder.add("attempts", attempt.key, {"program": attempt.program})
         if attempt.program:
             running.append((attempt, benchmark.judge(by_id[attempt.question_id], attempt.program)))

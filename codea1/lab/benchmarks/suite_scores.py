@@ -5,12 +5,13 @@ import os
 import tempfile
 import threading
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from textwrap import dedent
-from typing import Any, NamedTuple
+from typing import Any
 
 from coverage import Coverage
 
@@ -44,13 +45,9 @@ class SuiteScore:
     lost: bool  # the sandbox failed: nothing is known
     seconds: float  # CPU time of everything
 
-    def row(self) -> dict[str, Any]:
-        """Returns the score as plain data, to be kept as JSON."""
-        return asdict(self)
-
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> "SuiteScore":
-        """Returns what `row` gave, also after a way through JSON that writes NaN as null."""
+        """Returns what became a row by `asdict`, and JSON that writes NaN as null."""
         coverage = {k: [math.nan if share is None else share for share in both] for k, both in row["coverage"].items()}
         return cls(**{**row, "verdicts": [Verdict(verdict) for verdict in row["verdicts"]], "coverage": coverage})
 
@@ -75,32 +72,57 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
 
     A test has a namespace and, on the program itself, a process of its own: a name that two tests define is two
     functions, and a test that hangs or exits costs itself alone. Upstream writes all into one file, where of equal
-    names only the last is run.
+    names only the last is run. Tests that pass alone but not together, before or after the mutants, kill none.
     """
     tests = [dedent(extract_program(text).source) for text in suite[: benchmark.num_tests]]
     with _PARSER:
         imports, parses = benchmark.imports_of(task.program, *tests), [parsed(test) is not None for test in tests]
-    tested = SuiteRuns(benchmark, task, imports, pool)
-    runs = tested.alone(tests)
-    right = [test for test, run in zip(tests, runs, strict=True) if run.verdict is Verdict.PASS]
-    on_mutants, lost = tested.on_mutants(right) if right else ([], False)
+        changed = [mutant.source for mutant in mutants(task.program)]
+    run = partial(_run, pool, benchmark.module, imports)
+    alone = run([(task.program, [test]) for test in tests], TEST_SECONDS, traced=True)
+    must_read = benchmark.must_read.format(entry_point=task.entry_point)
+    for i, test in enumerate(tests):
+        if must_read not in test:
+            alone[i] = replace(alone[i], verdict=Verdict.INVALID, detail=f"it does not call {must_read}")
+    right = [test for test, of_test in zip(tests, alone, strict=True) if of_test.verdict is Verdict.PASS]
+    together, killed = run([(task.program, right)] if right else [], TEST_SECONDS), None
+    if together and together[0].verdict is Verdict.PASS:
+        seconds = min(max(MUTANT_FACTOR * together[0].cpu_seconds, MIN_MUTANT_SECONDS), TEST_SECONDS)
+        on_mutants = run([(mutant, right) for mutant in changed], seconds)
+        together += on_mutants + run([(task.program, right)], TEST_SECONDS)
+        if changed and together[-1].verdict is Verdict.PASS:
+            killed = sum(of_mutant.verdict is not Verdict.PASS for of_mutant in on_mutants)
     with _PARSER:
-        coverage = _coverage(benchmark, task, runs)
+        coverage = _coverage(benchmark, task, alone)
     return SuiteScore(
         task_id=task.id,
-        verdicts=[run.verdict for run in runs],
-        details=[run.detail for run in runs],
+        verdicts=[of_test.verdict for of_test in alone],
+        details=[of_test.detail for of_test in alone],
         parses=parses,
         coverage=coverage,
-        mutants=len(tested.mutants),
-        killed=sum(run.verdict is not Verdict.PASS for run in on_mutants) if on_mutants else None,
-        lost=lost or _is_lost(runs),
-        seconds=tested.seconds,
+        mutants=len(changed),
+        killed=killed,
+        lost=any(done.verdict is Verdict.INFRA for done in alone + together),
+        seconds=sum((done.cpu_seconds for done in alone + together), 0.0),
     )
 
 
-def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuestion:
-    """Returns every metric of some suites, one value per suite in their order; NaN where the sandbox failed.
+def _run(
+    pool: BenchmarkPool,
+    module: str,
+    imports: str,
+    jobs: Sequence[tuple[str, Sequence[str]]],
+    cpu_seconds: float,
+    traced: bool = False,
+) -> list[TracedRun]:
+    """Runs jobs, tests on a program, all at once; the tests of each together and in a process of their own."""
+    options: dict[str, Any] = {"module": module, "imports": imports, "traced": traced, "cpu_seconds": cpu_seconds}
+    futures = [pool.run_suite(program, tests, **options) for program, tests in jobs]
+    return [future.result() for future in futures]
+
+
+def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore | None]) -> PerQuestion:
+    """Returns every metric of some suites, one value per suite in their order; NaN for None, or if the sandbox failed.
 
     With K the benchmark's number of tests: `pass_at_K` is the share of the K tests that hold on the program, missing
     ones included, so that its mean is upstream's sum of correct tests over N K; `pass_at_1` looks at the first test.
@@ -111,87 +133,35 @@ def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore]) -> PerQuest
     TestEval's shares of the K tests that parse, and that run up to their assertion at least.
     """
     total = benchmark.num_tests
-    measured: PerQuestion = {
-        "pass_at_1": [float(score.verdicts[:1] == [Verdict.PASS]) for score in scores],
-        f"pass_at_{total}": [score.verdicts.count(Verdict.PASS) / total for score in scores],
-        f"mut_at_{total}": [_mutation_score(score, total) for score in scores],
-        f"mut_at_{total}_of_passing": [(score.killed or 0) / (score.mutants or math.nan) for score in scores],
-        "test_syntax": [sum(score.parses) / total for score in scores],
-        "test_executable": [
-            sum(verdict in (Verdict.PASS, Verdict.FAIL) for verdict in score.verdicts) / total for score in scores
-        ],
+    measures: dict[str, Callable[[SuiteScore], float]] = {
+        "pass_at_1": lambda score: float(score.verdicts[:1] == [Verdict.PASS]),
+        f"pass_at_{total}": lambda score: score.verdicts.count(Verdict.PASS) / total,
+        f"mut_at_{total}": lambda score: _mutation_score(score, total),
+        f"mut_at_{total}_of_passing": lambda score: (score.killed or 0) / (score.mutants or math.nan),
+        "test_syntax": lambda score: sum(score.parses) / total,
+        "test_executable": lambda score: (
+            sum(verdict in (Verdict.PASS, Verdict.FAIL) for verdict in score.verdicts) / total
+        ),
     }
     for k in _coverage_at(benchmark):
-        measured[f"line_coverage_at_{k}"] = [score.coverage[str(k)][0] for score in scores]
-        measured[f"branch_coverage_at_{k}"] = [score.coverage[str(k)][1] for score in scores]
-    known = {
-        name: [math.nan if score.lost else value for score, value in zip(scores, values, strict=True)]
-        for name, values in measured.items()
+        for i, what in enumerate(("line", "branch")):
+            measures[f"{what}_coverage_at_{k}"] = partial(_covered_share, str(k), i)
+    measured: PerQuestion = {
+        name: [math.nan if score is None or score.lost else measure(score) for score in scores]
+        for name, measure in measures.items()
     }
-    factors = zip(known[f"pass_at_{total}"], known[f"mut_at_{total}"], strict=True)
-    return {**known, "mul": [list(pair) for pair in factors]}
-
-
-class SuiteRuns:
-    """The runs of tests on one task's program and its mutants."""
-
-    def __init__(self, benchmark: SuiteBenchmark, task: SuiteTask, imports: str, pool: BenchmarkPool) -> None:
-        self._benchmark, self._task, self._imports, self._pool = benchmark, task, imports, pool
-        with _PARSER:
-            self.mutants = [mutant.source for mutant in mutants(task.program)]
-        self.seconds = 0.0  # CPU time so far
-
-    def alone(self, tests: Sequence[str]) -> list[TracedRun]:
-        """Runs each test on the program in a process of its own, traced."""
-        runs = self._run([(self._task.program, [test]) for test in tests], TEST_SECONDS, traced=True)
-        must_read = self._benchmark.must_read.format(entry_point=self._task.entry_point)
-        return [
-            run if must_read in test else replace(run, verdict=Verdict.INVALID, detail=f"it does not call {must_read}")
-            for test, run in zip(tests, runs, strict=True)
-        ]
-
-    def on_mutants(self, tests: Sequence[str]) -> tuple[list[TracedRun], bool]:
-        """Runs tests that pass alone together on each mutant.
-
-        Returns:
-          The runs, none where the tests fail together, now or after the mutants; and whether the sandbox failed on any,
-          so that nothing is known.
-        """
-        (first,) = self._run([(self._task.program, tests)], TEST_SECONDS)
-        if first.verdict is not Verdict.PASS:
-            return [], _is_lost([first])
-        limit = min(max(MUTANT_FACTOR * first.cpu_seconds, MIN_MUTANT_SECONDS), TEST_SECONDS)
-        runs = self._run([(mutant, tests) for mutant in self.mutants], limit)
-        (last,) = self._run([(self._task.program, tests)], TEST_SECONDS)
-        return runs if last.verdict is Verdict.PASS else [], _is_lost([*runs, last])
-
-    def _run(
-        self, jobs: Sequence[tuple[str, Sequence[str]]], cpu_seconds: float, traced: bool = False
-    ) -> list[TracedRun]:
-        futures = [
-            self._pool.run_suite(
-                program,
-                tests,
-                module=self._benchmark.module,
-                imports=self._imports,
-                traced=traced,
-                cpu_seconds=cpu_seconds,
-            )
-            for program, tests in jobs
-        ]
-        runs = [future.result() for future in futures]
-        self.seconds += sum(run.cpu_seconds for run in runs)
-        return runs
-
-
-def _is_lost(runs: Iterable[TracedRun]) -> bool:
-    return any(run.verdict is Verdict.INFRA for run in runs)
+    factors = zip(measured[f"pass_at_{total}"], measured[f"mut_at_{total}"], strict=True)
+    return {**measured, "mul": [list(pair) for pair in factors]}
 
 
 def _mutation_score(score: SuiteScore, num_tests: int) -> float:
     if score.killed is None or not score.mutants or score.verdicts.count(Verdict.PASS) != num_tests:
         return math.nan
     return score.killed / score.mutants
+
+
+def _covered_share(k: str, index: int, score: SuiteScore) -> float:
+    return score.coverage[k][index]
 
 
 def _coverage_at(benchmark: SuiteBenchmark) -> list[int]:
@@ -204,16 +174,10 @@ def _coverage(benchmark: SuiteBenchmark, task: SuiteTask, runs: Sequence[TracedR
     return {str(k): [*each] for k, each in zip(firsts, coverage_of(task.program, [*firsts.values()]), strict=True)}
 
 
-class Covered(NamedTuple):
-    """Shares of a program's executable lines and of the exits of its branching lines; NaN where there are none."""
-
-    lines: float
-    branches: float
-
-
-def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[Covered]:
+def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[tuple[float, float]]:
     """Returns what several runs of a program cover, each a set of arcs as `BenchmarkPool.run_suite` gives them.
 
+    That is the shares of its executable lines and of the exits of its branching lines; NaN where there are none.
     Nothing of the program is run here; it must compile.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -222,12 +186,12 @@ def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[Covered]:
         return [_covered(str(path), arcs) for arcs in runs]
 
 
-def _covered(path: str, arcs: Collection[Arc]) -> Covered:
+def _covered(path: str, arcs: Collection[Arc]) -> tuple[float, float]:
     library = Coverage(data_file=None, branch=True, config_file=False, messages=False)
     library.get_data().add_arcs({path: arcs})
     _, lines, _, missing, _ = library.analysis2(path)
     exits = library.branch_stats(path).values()
-    return Covered(
+    return (
         _share(len(lines) - len(missing), len(lines)),
         _share(sum(taken for _, taken in exits), sum(total for total, _ in exits)),
     )

@@ -1,10 +1,10 @@
 """Evaluates suites on a benchmark of the Test LLM, from its tasks to the file with the result."""
 
 import contextlib
-import math
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
@@ -47,7 +47,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
         with hosts.agreed():
             tasks = benchmark.load(spec.file)
             given = load_suites(spec.completions, tasks, spec.part) if spec.completions else None
-            if not spec.in_rounds and benchmark.must_read:
+            if spec.num_tests and benchmark.must_read:
                 raise BadInput(f"--num_tests is for functions: {benchmark.name} has classes.")
             ids = [task.id for task in tasks]
             not_asked = {} if given is None else {id: "no suite was given" for id in ids if id not in given}
@@ -61,9 +61,9 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             if given is not None:
                 return {"completions": spec.completions, "suites": settings_digest([*given.items()])}
             sampling = spec.sampling  # its `samples` is of programs
-            asked = {"in_rounds": True} if spec.in_rounds else {"in_rounds": False, "num_tests": spec.num_tests}
+            asked = {"in_rounds": False, "num_tests": spec.num_tests} if spec.num_tests else {"in_rounds": True}
             return {
-                **evaluation.settings_of_policy("test", spec.model),
+                **evaluation.settings_of_policy("test", spec.test_model),
                 **asked,
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
@@ -79,7 +79,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             for score in score_suites(benchmark, tasks, suites, pool):
                 scores[score.task_id] = score
                 lost = (why_lost(score.verdicts, score.details) or LOST) if score.lost else ""
-                rows = {} if score.lost else {(score.task_id, 0): {"score": score.row()}}
+                rows = {} if score.lost else {(score.task_id, 0): {"score": asdict(score)}}
                 yield Judged(rows, [lost] if score.verdicts else [])
 
         if folder and pool:
@@ -93,11 +93,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
         what = f"suites for {benchmark.name}"
         evaluation.keep(folder, "results", what, len(left), judged(left) if folder else (), before)
         if folder:
-            measured = metrics(benchmark, [scores[task.id] for task in tasks])
-            place = {task.id: i for i, task in enumerate(tasks)}
-            for name, values in measured.items():
-                nothing = [math.nan] * len(values[0]) if isinstance(values[0], list) else math.nan
-                measured[name] = [values[place[id]] if id in place else nothing for id in ids]
+            measured = metrics(benchmark, [None if id in left_out else scores[id] for id in ids])
             evaluation.publish(benchmark.name, measured, ids, left_out)
 
 
@@ -126,16 +122,16 @@ def _written(
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
         generate = partial(policy.generate, **spec.sampling.options(f"test/{benchmark.name}"))
-        if spec.in_rounds:
+        if not spec.num_tests:
             return ask_in_rounds(benchmark, tasks, policy, generate, done)
         wanted = [((task.id, 0), task.id, task.question, task.program) for task in tasks]
         shown, templates = evaluation.sees_solution, evaluation.templates
         return ask_for_asserts(wanted, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
 
-    rounds = range(benchmark.num_tests if spec.in_rounds else 1)
-    texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], spec.model, ask)
+    rounds = range(1 if spec.num_tests else benchmark.num_tests)
+    texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], ask)
     suites: dict[str, list[str]] = defaultdict(list)
-    if spec.in_rounds:
+    if not spec.num_tests:
         for (task_id, _), text in sorted(texts.items()):
             suites[task_id].append(text)
     else:

@@ -10,7 +10,6 @@ from pathlib import PurePath
 from typing import Any
 
 from codea1.data.sources import CLASSIC, world_of
-from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS
 from codea1.lab.study.declaration import BASE, STUDIES, SUITES, Arm, Study, Trial, published_size, read_study
 from codea1.lab.study.results import CHOICE, Result, Results, evaluations_of
 from codea1.lab.study.schedule import Job
@@ -209,8 +208,7 @@ class Workplace:
         Args:
           tester: whose Test LLM chooses among the samples: OWN, BASE or an experiment, see `exported_from`.
         """
-        asked = "tests" if benchmark in SUITE_BENCHMARKS else "code"
-        words = ["-m", "codea1.benchmark", asked, f"--run={run}" if run else f"--model={self.study.model}"]
+        words = ["-m", "codea1.benchmark", f"--run={run}" if run else f"--model={self.study.model}"]
         words += [f"--benchmark={benchmark}", "--file=FILE", f"--max_response_length={_RESPONSE_LENGTH}"]
         output = "" if run else f"{self.workdir}/{BASE}"
         if tester == OWN:

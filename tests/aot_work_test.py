@@ -1,17 +1,22 @@
-"""Hand-counted work against what XLA counts of one unscanned layer, and against the parameters there are."""
+"""Hand-counted work against what XLA counts of one unscanned layer, the parameters there are and the chips' peaks."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from flax import nnx
 
 from codea1.lab.aot import work
-from codea1.lab.aot.work import Cut
+from codea1.lab.aot.topology import topology
+from codea1.lab.aot.work import CHIPS, Cut
 from codea1.learn.log_probs import model_log_probs
 from codea1.models import flops, qwen2
 from codea1.models.config import PUBLISHED, tiny_model
+from codea1.models.flops import PEAK_FLOPS, utilisation
+from codea1.runtime.extras import is_installed
 
 # One layer, so that the body of the scan, which XLA counts once, runs once; wide, so that matrix products are nearly
 # all there is to count.
@@ -76,3 +81,42 @@ def test_publishing_gathers_what_a_chip_lacks():
     cut = Cut(data=8, fsdp=8, tensor=2)
     per_chip = work.publish(MODEL, cut).ici_bytes / 16
     assert per_chip == 2 * work.num_weights(MODEL) / 2 * 7 / 8
+
+
+LARGE = PUBLISHED["qwen2.5-coder-1.5b"]
+LENGTHS = [100, 300, 50]
+
+
+def mesh_of(kind: str, count: int) -> SimpleNamespace:
+    devices = np.array([SimpleNamespace(device_kind=kind)] * count, object).reshape(1, count, 1)
+    return SimpleNamespace(devices=devices, size=count)
+
+
+def test_the_speed_is_six_operations_per_weight_and_token_and_attention():
+    found = utilisation(LARGE, LENGTHS, [], 0.5, mesh_of("cpu", 1))
+    # Kaplan et al. 2020, with the half of all pairs that a causal mask leaves: 12 * layers * width * length / 2.
+    attention = sum(6 * LARGE.num_layers * LARGE.num_heads * LARGE.head_dim * length**2 for length in LENGTHS)
+    expected = 6 * work.num_weights(LARGE) * sum(LENGTHS) + attention
+    assert found == {"update_tflops_per_second": pytest.approx(expected / 0.5 / 1e12, rel=1e-6)}
+
+
+def test_a_prompt_that_was_computed_once_counts_once():
+    once = utilisation(LARGE, [100, 300, 50], [40, 40], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"]
+    responses = [
+        utilisation(LARGE, [length], [40], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"]
+        for length in (100, 300, 50)
+    ]
+    prompt = utilisation(LARGE, [40], [], 1.0, mesh_of("cpu", 1))["update_tflops_per_second"]
+    assert once == pytest.approx(prompt + sum(responses))
+
+
+def test_mfu_is_a_share_of_the_peak_of_all_devices():
+    found = utilisation(LARGE, LENGTHS, [], 0.5, mesh_of("TPU v5 lite", 4))
+    assert found["update_mfu"] == pytest.approx(found["update_tflops_per_second"] / (4 * 197))
+
+
+@pytest.mark.skipif(not is_installed("libtpu"), reason="libtpu is not installed")
+@pytest.mark.parametrize("name", ["v5e-4", "v6e-4", "v5p-8"])
+def test_the_chips_that_are_compiled_for_have_their_peak(name):
+    kinds = {device.device_kind for device in topology(name).devices}
+    assert {PEAK_FLOPS[kind] for kind in kinds} == {CHIPS[name.partition("-")[0]].flops}

@@ -105,13 +105,6 @@ def test_a_row_of_sanitized_mbpp_is_that_of_mbpp():
     assert FORMATS["mbpp"].read(row, "row 1") == question
 
 
-def test_a_row_of_humanevalpack_brings_its_mutant():
-    question = read("humanevalpack", PACK)
-    assert (question.id, question.entry_point, question.golden_tests) == ("Python/3", "more", ("assert more(1) == 2",))
-    assert question.ground_truth.endswith("return helper(n)\n")
-    assert question.mutants == (question.ground_truth.replace("helper(n)\n", "helper(n) + (n > 3)\n"),)
-
-
 def test_a_row_of_leetcode_has_its_nodes_as_lists():
     added = (
         "    assert is_same_tree(candidate(root = tree_node(5)), tree_node(None))\n"  # no tree: for the script alone
@@ -279,7 +272,11 @@ def test_all_formats_come_out_and_are_loaded_again(tmp_path):
     assert kept["mbpp"].golden_tests == ("assert add_up([1, 2]) == 4", "assert add_up([], 0) == 0")
     assert kept["mbpp"].check_script is None
     assert [len(question.mutants) for question in kept.values()] == [0, 1, 0, 0, 1]
-    assert kept["humanevalpack"].check_script == PACK["test"]
+    pack = kept["humanevalpack"]
+    assert (pack.id, pack.entry_point, pack.golden_tests) == ("Python/3", "more", ("assert more(1) == 2",))
+    assert pack.check_script == PACK["test"]
+    assert pack.ground_truth.endswith("return helper(n)\n")
+    assert pack.mutants == (pack.ground_truth.replace("helper(n)\n", "helper(n) + (n > 3)\n"),)
     assert len(kept["leetcode"].golden_tests) == 2
     # JSON has no tuples, and the program answers one.
     assert kept["quixbugs"].golden_tests == ("assert halves(3) == (1, 2)", "assert halves(4) == (2, 2)")

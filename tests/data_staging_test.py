@@ -1,5 +1,6 @@
 """Data from buckets: copied once, whole or not at all; cut and missing files are refused by name."""
 
+import errno
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -12,7 +13,7 @@ import tensorflow_datasets as tfds
 from codea1.data.loader import load_questions
 from codea1.data.rows import dataset_rows, staged_file
 from codea1.lab.worlds.procedural import rows
-from codea1.runtime.errors import BadInput, StorageOutage
+from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
 from codea1.storage import faults
 from tests.data_loader_test import training_row, write
 from tests.faulty_gcs import READ, PlannedFault, faulty, unavailable
@@ -112,6 +113,16 @@ def test_a_bucket_that_fails_is_told_and_leaves_no_part(gs, bucket, tmp_path, mo
     ):
         staged_file(f"{bucket}/rows.jsonl", str(tmp_path))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_cache_that_cannot_be_written_is_told(gs, bucket, tmp_path, monkeypatch):
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    gs.pipe_file(f"{bucket}/rows.jsonl", b"{}")
+    monkeypatch.setattr(Path, "mkdir", refuse)
+    with pytest.raises(StorageFailed, match=rf"^fetching {bucket}/rows.jsonl to .* failed: access is denied"):
+        staged_file(f"{bucket}/rows.jsonl", str(tmp_path))
 
 
 def test_datasets_in_buckets_are_those_on_disk(gs, bucket, dataset, tmp_path):

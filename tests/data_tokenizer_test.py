@@ -122,12 +122,9 @@ def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
 def test_wrapper_reads_the_stop_tokens_of_any_chat_tokenizer(tmp_path):
     TOKENIZER.save(tmp_path)
     path = tmp_path / "tokenizer_config.json"
-    path.write_text(
-        json.dumps({**json.loads(path.read_text()), "eos_token": "<|endoftext|>"})
-    )  # as in Qwen's base models
-    tokenizer = load_tokenizer(tmp_path)
-    assert isinstance(tokenizer, ChatTokenizer)
-    assert tokenizer.stop_ids == (TOKENIZER.end_id, TOKENIZER.pad_id)
+    as_in_base_models = {**json.loads(path.read_text()), "eos_token": "<|endoftext|>"}  # of Qwen
+    path.write_text(json.dumps(as_in_base_models))
+    assert load_tokenizer(tmp_path).stop_ids == (TOKENIZER.end_id, TOKENIZER.pad_id)
 
 
 @pytest.mark.parametrize(("ends", "more"), [(7, (7,)), ([TOKENIZER.end_id, 7], (7,)), (None, ())])

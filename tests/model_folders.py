@@ -3,6 +3,7 @@
 import os
 
 import jax
+import pytest
 from flax import nnx
 
 from codea1.models import huggingface, qwen2
@@ -20,3 +21,11 @@ def params_of(checkpoint: huggingface.Checkpoint) -> qwen2.Params:
     here = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     shardings = jax.tree.map(lambda _: here, nnx.to_pure_dict(abstract))
     return jax.device_get(checkpoint.place(shardings, checkpoint.config.param_dtype))
+
+
+def transformers_model(folder: object, dtype: str = "float32"):
+    """What transformers makes of a folder, where torch is installed."""
+    torch = pytest.importorskip("torch")
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager").eval()

@@ -29,6 +29,7 @@ from codea1.models.lora import initialise_adapters, join, split
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings, to_host
+from tests.model_folders import transformers_model
 from tests.tiny_policy import CONFIG as TINY
 
 CONFIG = dataclasses.replace(TINY, lora_rank=4, lora_alpha=6.0)
@@ -96,14 +97,13 @@ def test_nothing_is_computed_for_the_gradients_of_the_base():
 
 def test_loss_log_probs_and_gradients_are_those_of_peft(tmp_path):
     torch, theirs = pytest.importorskip("torch"), pytest.importorskip("peft")
-    from transformers import AutoModelForCausalLM
-
     params = uneven_params(CONFIG)
     adapters, base = split(params)
     model_writer.save(tmp_path / "base", TINY, base)
     model_writer.save_adapters(tmp_path / "adapters", adapters, alpha=6.0, base=peft.Base(str(tmp_path / "base"), None))
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "base", dtype=torch.float32, attn_implementation="eager")
-    model = theirs.PeftModel.from_pretrained(model, tmp_path / "adapters", is_trainable=True)
+    model = theirs.PeftModel.from_pretrained(
+        transformers_model(tmp_path / "base"), tmp_path / "adapters", is_trainable=True
+    )
     tokens = torch.tensor(TOKENS, dtype=torch.long)
     every = torch.log_softmax(model(tokens).logits[:, :-1], -1)
     expected = torch.gather(every, 2, tokens[:, 1:, None])[..., 0]
@@ -151,9 +151,8 @@ def compute(replica: int, fsdp: int, tensor: int) -> dict:
     for _ in range(2):
         state, report = update(state, batches, 1e-2, base)
         reports.append(report.metrics())
-    engine = Engine(
-        graphdef, CONFIG, mesh, slots=8, max_prompt_length=6, max_response_length=6, stop_ids=(3,), pad_id=0
-    )
+    lengths = {"max_prompt_length": 6, "max_response_length": 6}
+    engine = Engine(graphdef, CONFIG, mesh, slots=8, stop_ids=(3,), pad_id=0, **lengths)
     requests = [Request(f"q{row}", tuple(range(4, 5 + row)), 0, 2) for row in range(4)]
     params = join(state.params, base)
     drawn = list(engine.generate(params, requests, seed=0, stream="code", step=1, temperature=1.0))

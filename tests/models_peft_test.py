@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 from codea1.lab import model_writer
 from codea1.models import huggingface, peft
 from codea1.runtime.errors import BadInput
-from tests.model_folders import load
+from tests.model_folders import load, transformers_model
 from tests.models_qwen2_test import QWEN3, SMALL, TOKENS, make_forward, positions, write_checkpoint
 
 RANK, ALPHA = 3, 12.0
@@ -169,12 +169,9 @@ def test_peft_loads_what_is_saved(config, tmp_path):
 @pytest.mark.parametrize("modules", [sorted(MODULES), "all-linear", None])
 def test_what_peft_saves_is_loaded(modules, base, tmp_path):
     torch, library = pytest.importorskip("torch"), pytest.importorskip("peft")
-    from transformers import AutoModelForCausalLM
-
     torch.manual_seed(0)
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     options = library.LoraConfig(r=4, lora_alpha=6, target_modules=modules, task_type="CAUSAL_LM", lora_dropout=0.1)
-    model = library.get_peft_model(model, options).eval()
+    model = library.get_peft_model(transformers_model(base), options).eval()
     for name, half in model.named_parameters():
         if "lora_B" in name:
             torch.nn.init.normal_(half, std=0.2)

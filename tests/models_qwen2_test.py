@@ -20,7 +20,7 @@ from codea1.models import qwen2
 from codea1.models.config import PUBLISHED, Qwen2Config
 from codea1.models.kv_cache import KVCache
 from codea1.runtime.errors import BadInput
-from tests.model_folders import load
+from tests.model_folders import load, transformers_model
 from tests.pages import decoding, prefilling
 
 GOLDEN = Path(__file__).parent / "golden" / "qwen2_logits.json"
@@ -76,26 +76,20 @@ def write_checkpoint(folder: Path, config: Qwen2Config) -> None:
 
 def reference_logits(folder: Path) -> np.ndarray:
     torch = pytest.importorskip("torch")
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     with torch.no_grad():
-        return model(torch.tensor(TOKENS)).logits.numpy()
+        return transformers_model(folder)(torch.tensor(TOKENS)).logits.numpy()
 
 
 def padded_reference_logits(folder: Path, dtype: str) -> np.ndarray:
     """[3, 2, V] at the first and last tokens of rows that are padded on the left, as transformers generates."""
     torch = pytest.importorskip("torch")
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), attn_implementation="eager")
     longest = LENGTHS.max()
     is_token = np.arange(longest) >= longest - LENGTHS[:, None]
     tokens = np.full(is_token.shape, 7)
     for row, length in enumerate(LENGTHS):
         tokens[row, -length:] = PADDED_TOKENS[row, :length]
     with torch.no_grad():
-        logits = model.eval()(
+        logits = transformers_model(folder, dtype)(
             torch.tensor(tokens),
             attention_mask=torch.tensor(is_token.astype(np.int64)),
             position_ids=torch.tensor(np.maximum(np.cumsum(is_token, axis=1) - 1, 0)),

@@ -127,8 +127,7 @@ def test_objects_that_raise_when_looked_at_are_described_as_nothing(pool):
         def f(x): return Bad()
     """
     result, judge = run(pool, program)
-    assert result.verdict is Verdict.FAIL
-    assert judge.described[0].exact == b""
+    assert (result.verdict, judge.described[0].exact) == (Verdict.FAIL, b"")
 
 
 def test_sets_of_members(pool):
@@ -203,8 +202,7 @@ def test_what_a_judge_cannot_read_is_the_programs_failure(pool, capfd):
         def accepts(self, index: int, value: Description) -> bool:
             raise MemoryError("a bug")
 
-    inputs = Inputs([[1]], [0.5])
-    result = pool.run_batch("def f(x): return x", "f", inputs, Broken([2]), LIMITS).result(60)
-    assert result.verdict is Verdict.ERROR
+    batch = pool.run_batch("def f(x): return x", "f", Inputs([[1]], [0.5]), Broken([2]), LIMITS)
+    assert batch.result(60).verdict is Verdict.ERROR
     assert "a bug" in capfd.readouterr().err
     assert run(pool, "def f(x): return x + 1")[0].verdict is Verdict.PASS

@@ -1,10 +1,8 @@
 """`python -m codea1.sandbox grade`: a verdict a line, and one clear sentence for a malformed file."""
 
 import json
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,10 +11,9 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from tests.sandbox_calls import pool_of
+from tests.conftest import SHARED
+from tests.sandbox_calls import pool_of, run_python
 
-ROOT = Path(__file__).parents[1]
-SHARED = Path(os.environ.get("CODEA1_SHARED", ROOT.parent / "shared"))
 CASES = SHARED / "cases" / "grading_cases.jsonl"
 
 TRUTH = "def f(n): return n + 1"
@@ -73,9 +70,7 @@ def test_line_separators_inside_strings_do_not_split_lines(tmp_path):
 def command(*arguments: str) -> subprocess.CompletedProcess:
     """The command in a process that could not import JAX."""
     program = "import runpy, sys; sys.modules['jax'] = None; runpy.run_module('codea1.sandbox', run_name='__main__')"
-    return subprocess.run(
-        [sys.executable, "-c", program, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    return run_python(sys.executable, "-c", program, *arguments)
 
 
 def test_command_line(tmp_path):

@@ -18,7 +18,7 @@ from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import ProgramRun, dispatcher
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.host.runs import CallRun
-from tests.sandbox_calls import LIMITS, call, kinds, run, values, wait_until
+from tests.sandbox_calls import LIMITS, ROOT, call, kinds, run, run_python, values, wait_until
 
 LASTING = replace(LIMITS, cpu_seconds_per_test=60.0, cpu_seconds_per_suite=60.0)
 
@@ -91,10 +91,8 @@ def test_nothing_outlives_a_killed_trainer(how):
         print(*[z._process.pid for z in pool._dispatcher._zygotes.values()], flush=True)
         time.sleep(60)
     """
-    root = Path(__file__).parents[1]
-    trainer = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=root
-    )
+    command, quiet = [sys.executable, "-c", textwrap.dedent(program)], subprocess.DEVNULL
+    trainer = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=quiet, cwd=ROOT)
     zygotes = set(map(int, trainer.stdout.readline().split()))
     everyone = descendants(zygotes)
     assert len(everyone) > len(zygotes)
@@ -226,8 +224,7 @@ def test_a_shortage_of_descriptors_costs_time_and_no_verdict():
             print([values(future.result(60)) for future in futures] == [[1 + i] for i in range(50)])
             print(pool.counters()["infra"], pool.counters()["restarts"])
     """
-    command = [sys.executable, "-c", textwrap.dedent(program)]  # a process whose limit on descriptors is its own
-    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=120)
+    done = run_python(sys.executable, "-c", textwrap.dedent(program))  # whose limit on descriptors is its own
     assert done.stdout.split() == ["True", "0", "0"], done
 
 
@@ -236,7 +233,9 @@ def zygote_module(tmp_path, monkeypatch):
     """Makes a module the zygotes' program, and says where it is found: its source changes how they work."""
 
     def use(source: str) -> None:
-        (tmp_path / "changed_zygote.py").write_text(textwrap.dedent(source))
+        (tmp_path / "changed_zygote.py").write_text(
+            f"from codea1.sandbox.child.zygote import start\n{textwrap.dedent(source)}"
+        )
         monkeypatch.setattr("codea1.sandbox.host.zygote.MODULE", "changed_zygote")
         spawn = subprocess.Popen
 
@@ -252,7 +251,6 @@ def test_forks_that_fail_are_tried_again_later(zygote_module):
     zygote_module(
         """
         import errno, os
-        from codea1.sandbox.child.zygote import start
         fork, count = os.fork, 0
         def failing():
             global count
@@ -287,7 +285,6 @@ def no_room(*_: object) -> None:
 
 CANNOT_CONFINE = """
 from codea1.sandbox.isolation import limits
-from codea1.sandbox.child.zygote import start
 confine = limits.ChildLimits.confine
 def broken(self, file_access, cpu_seconds, memory_bytes):
     {condition}: raise OSError(13, "the kernel changed its mind")
@@ -375,7 +372,6 @@ def test_where_nobody_counts_threads_there_are_none(zygote_module):
     zygote_module(
         """
         from codea1.sandbox.isolation import seccomp
-        from codea1.sandbox.child.zygote import start
         seccomp.Filter.install_with_listener = lambda self: None
         """
     )
@@ -390,7 +386,6 @@ def test_questions_of_threads_are_counted(monkeypatch, zygote_module):
     """Each takes CPU time of the zygote: a child that asks without end is killed, and not only when its time is up."""
     zygote_module(
         """
-        from codea1.sandbox.child.zygote import start
         from codea1.sandbox.isolation import limits
         limits.MAX_QUESTIONS = 50
         """
@@ -414,7 +409,6 @@ def test_where_there_is_room_for_one_process_a_check_script_is_given_up(zygote_m
         """
         import errno, os
         from codea1.sandbox.child import zygote
-        from codea1.sandbox.child.zygote import start
         begin, begun = zygote._Zygote.start, []
         def start_one(self, token, fds, cpu_seconds, memory_bytes):
             begun.append(token)

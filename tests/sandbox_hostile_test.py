@@ -1,11 +1,8 @@
 """Programs that attack the grader: none passes, none hurts anything outside its process, none outlives its grading."""
 
-import contextlib
 import json
 import os
-import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -13,8 +10,8 @@ from bench.hostile.attack import FORMS, all_programs
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation
+from tests.sandbox_calls import python_for, run_python
 
-ROOT = Path(__file__).parents[1]
 NOBODY = 65534
 UNIMPORTABLE = ("benign: an unimported module", "benign: the null device")  # they open files
 PROGRAMS = {name: right for name, _, right in all_programs()}
@@ -36,15 +33,6 @@ TWELVE = (  # that run in `make test`: two of each kind that is hostile
 )
 
 
-def pythons(user: int | None) -> list[str]:
-    return [sys.executable] if user is None else [sys.executable, "/usr/bin/python3"]
-
-
-def run(python: str, *arguments: str, user: int | None) -> subprocess.CompletedProcess:
-    other = {} if user is None else {"user": user, "group": user, "extra_groups": []}
-    return subprocess.run([python, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=300, **other)
-
-
 LEVELS = [("full", None, "function"), ("no_namespaces", NOBODY, "function")]
 if os.environ.get("CODEA1_HOSTILE") == "all":  # `make test-long`: every level, as both users, and every form
     LEVELS = [(level.value, user, form) for level in Isolation for user in (None, NOBODY) for form in FORMS]
@@ -64,21 +52,13 @@ def attacks(request) -> dict[str, object]:
         SandboxPool(1, isolation=level).close()
     except BadInput as error:
         pytest.skip(str(error))
-    for python in pythons(user):
-        with contextlib.suppress(OSError):
-            if run(python, "-c", "import codea1.sandbox.host.pool", user=user).returncode == 0:
-                done = run(python, "-m", "bench.hostile.attack", level, form, user=user)
-                assert done.returncode == 0, done.stderr
-                return {"level": Isolation(level), "form": form, **json.loads(done.stdout)}
-    pytest.skip("no Python here can be run by another user")
-
-
-def test_there_are_many():
-    assert sum(not name.startswith(("benign", "scratch")) for name in PROGRAMS) >= 150
+    done = run_python(python_for(user), "-m", "bench.hostile.attack", level, form, user=user)
+    assert done.returncode == 0, done.stderr
+    return {"level": Isolation(level), "form": form, **json.loads(done.stdout)}
 
 
 def test_twelve_programs_of_all_kinds_are_judged_as_they_should_be():
-    done = run(sys.executable, "-m", "bench.hostile.attack", "auto", "function", *TWELVE, user=None)
+    done = run_python(sys.executable, "-m", "bench.hostile.attack", "auto", "function", *TWELVE)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["programs"].keys() == set(TWELVE)
@@ -89,6 +69,7 @@ def test_twelve_programs_of_all_kinds_are_judged_as_they_should_be():
 
 
 def test_every_program_is_judged_as_it_should_be(attacks):
+    assert sum(not name.startswith(("benign", "scratch")) for name in PROGRAMS) >= 150
     refusable = () if attacks["level"].has_scratch else tuple(n for n in PROGRAMS if n.startswith("scratch"))
     if not attacks["level"].hides_files:
         refusable += UNIMPORTABLE

@@ -1,6 +1,5 @@
 """Which isolation a machine gets, what the doctor says of it, and what it takes: slots, descriptors, other users."""
 
-import contextlib
 import json
 import os
 import re
@@ -18,8 +17,8 @@ from codea1.sandbox.host import Limits
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import Isolation, seccomp
 from codea1.values import encode_exact
+from tests.sandbox_calls import python_for, run_python
 
-ROOT = Path(__file__).parents[1]
 LIMITS = Limits(cpu_seconds_per_test=1.0, cpu_seconds_per_suite=3.0, memory_bytes=256 << 20, output_bytes=1 << 20)
 NOBODY = 65534
 
@@ -52,7 +51,6 @@ def test_the_least_of_hard_limits_holds(limit, level):
     """A level whose programs could write nothing is refused, by name."""
     require(Isolation.FULL)
     done = run(
-        sys.executable,
         f"""
         import resource
         from codea1.sandbox.host.pool import SandboxPool
@@ -71,7 +69,6 @@ def test_the_least_of_hard_limits_holds(limit, level):
 def test_without_proc_nothing_runs_and_that_is_said():
     require(Isolation.FULL)
     done = run(
-        sys.executable,
         """
         import ctypes, os
         libc, uid = ctypes.CDLL(None), os.getuid()
@@ -102,7 +99,6 @@ def test_a_python_that_needs_library_paths_to_start(tmp_path, monkeypatch):
 def test_too_many_slots_for_the_limit_on_descriptors():
     require(Isolation.FULL)
     done = run(
-        sys.executable,
         """
         import resource
         from codea1.runtime.errors import BadInput
@@ -115,13 +111,12 @@ def test_too_many_slots_for_the_limit_on_descriptors():
     assert "264 descriptors, and this machine allows 128 (ulimit -Hn)" in done.stdout, done
 
 
-def run(python: str, program: str, **popen: object) -> subprocess.CompletedProcess:
-    source = textwrap.dedent(program)
-    return subprocess.run([python, "-c", source], cwd=ROOT, capture_output=True, text=True, timeout=120, **popen)
+def run(program: str, *arguments: str) -> subprocess.CompletedProcess:
+    return run_python(sys.executable, "-c", textwrap.dedent(program), *arguments)
 
 
 def run_without(denied: str, program: str) -> subprocess.CompletedProcess:
-    return run(sys.executable, f"from tests import denied_calls as calls\n{denied}\n{textwrap.dedent(program)}")
+    return run(f"from tests import denied_calls as calls\n{denied}\n{textwrap.dedent(program)}")
 
 
 EXAMINE = """
@@ -138,9 +133,7 @@ EXAMINE = """
 
 
 def test_report_of_the_doctor():
-    done = subprocess.run(
-        [sys.executable, "-m", "codea1.sandbox"], cwd=ROOT, capture_output=True, text=True, timeout=120
-    )
+    done = run_python(sys.executable, "-m", "codea1.sandbox")
     assert (done.returncode, done.stderr) == (0, ""), done
     names = [line.split()[0] for line in done.stdout.splitlines()]
     for name in ("isolation", "rlimits", "seccomp", "namespaces", "landlock", "scratch", "self-test", "speed"):
@@ -188,18 +181,6 @@ def test_unknown_levels_are_named():
         SandboxPool(1, LIMITS, "strong")
 
 
-AS_NOBODY = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
-
-
-def python_of_others() -> str | None:
-    """A Python that any user can run, able to import the sandbox."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        with contextlib.suppress(OSError):
-            if run(python, "import codea1.sandbox.host.pool", **AS_NOBODY).returncode == 0:
-                return python
-    return None
-
-
 @pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may lack what else root has")
 @pytest.mark.parametrize(
     "lacking",
@@ -227,18 +208,13 @@ def test_a_root_who_cannot_become_another_user(lacking):
         with SandboxPool(1, isolation="auto") as pool:
             print(pool.run_calls("x = 1", [], reply=Reply.EXACT).result().loaded, zygote.can_change_user(1234))
     """
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program), lacking], cwd=ROOT, capture_output=True, text=True, timeout=60
-    )
+    done = run(program, lacking)
     assert done.stdout.split() == ["True", "False"], done
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="this is not root, who may become another user")
 def test_a_user_without_privileges_gets_the_same_levels():
     require(Isolation.FULL)
-    python = python_of_others()
-    if python is None:
-        pytest.skip("no Python here can be run by another user")
     program = """
         import json, os
         from codea1.sandbox.isolation import Isolation
@@ -254,7 +230,7 @@ def test_a_user_without_privileges_gets_the_same_levels():
                 seen[level] = decode_exact(outcome.payload)
         print(json.dumps(seen))
     """
-    done = run(python, program, **AS_NOBODY)
+    done = run_python(python_for(NOBODY), "-c", textwrap.dedent(program), user=NOBODY)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == {
         "full": [True, 1000],

@@ -7,7 +7,7 @@ import pytest
 from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
 from codea1.sandbox.host import Limits
 from codea1.values.verdict import Verdict
-from tests.sandbox_calls import pool_of
+from tests.sandbox_calls import forging, pool_of
 
 PROGRAM = """
 count = 0
@@ -124,26 +124,12 @@ def test_arcs_are_those_of_the_program_alone(pool):
     ],
 )
 def test_what_no_honest_child_reports_is_refused(pool, report):
-    forge = f"""
-    import os, struct
-    from codea1.values import encode_exact
-    payload = encode_exact({report})
-    os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
-    assert False
-    """
-    outcome = run(pool, forge, traced=True)
+    outcome = run(pool, f"{forging(report)}assert False", traced=True)
     assert (outcome.verdict, outcome.detail) == (Verdict.ERROR, "the process broke the protocol")
     assert outcome.arcs == frozenset()
 
 
 def test_what_a_shared_process_allows(pool):
     """A test can say that it passed, and tell programs apart by their code: known and written down."""
-    forge = """
-    import os, struct
-    from codea1.values import encode_exact
-    payload = encode_exact(('pass', '', []))
-    os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
-    assert False
-    """
-    assert run(pool, forge).verdict is Verdict.PASS
+    assert run(pool, forging("('pass', '', [])") + "assert False").verdict is Verdict.PASS
     assert run(pool, "assert len(f.__code__.co_code) > 0").verdict is Verdict.PASS

@@ -7,7 +7,7 @@ import pytest
 from codea1.lab.sandbox.benchmarks import BenchmarkPool, required_tests
 from codea1.sandbox.host import Limits, ScriptRun
 from codea1.values.verdict import Verdict
-from tests.sandbox_calls import pool_of
+from tests.sandbox_calls import forging, pool_of
 
 pool = pool_of(BenchmarkPool, Limits(cpu_seconds_per_script=1.0, script_memory_bytes=512 << 20))
 
@@ -28,6 +28,7 @@ TESTS = """
         def test_not_asked_for(self): self.fail()
 """
 RIGHT = "def f(x): return x + 1"
+NAMES = "NAMES = ['test_object', 'test_parts', 'test_patched', 'test_value']\n"
 OTHERS_RAN = "the tests that ran are not those"
 FEWER_NAMES = """
 import unittest
@@ -78,27 +79,13 @@ def test_a_program_passes_where_every_test_does(pool, program, verdict, detail):
     ],
 )
 def test_reports_that_no_honest_child_writes_are_refused(pool, report):
-    program = f"""
-        import os, struct
-        from codea1.values import encode_exact
-        NAMES = ['test_object', 'test_parts', 'test_patched', 'test_value']
-        payload = encode_exact({report})
-        os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
-    """
-    run = judge(pool, program)
+    run = judge(pool, NAMES + forging(report))
     assert (run.verdict, run.detail) == (Verdict.ERROR, "the process broke the protocol")
 
 
 def test_what_a_shared_process_allows(pool):
     """A program that writes a report of passes itself has them: known and written down."""
-    program = """
-        import os, struct
-        from codea1.values import encode_exact
-        names = ['test_object', 'test_parts', 'test_patched', 'test_value']
-        payload = encode_exact(('', [(name, 'passed', '') for name in names]))
-        os.write(3, struct.pack('>IIc', len(payload), 0, b'R') + payload)
-    """
-    assert judge(pool, program).verdict is Verdict.PASS
+    assert judge(pool, NAMES + forging("('', [(name, 'passed', '') for name in NAMES])")).verdict is Verdict.PASS
 
 
 def test_a_set_up_that_fails(pool):

@@ -25,7 +25,7 @@ def main(*runs: str) -> None:
     else:
         if OUTPUT.value:
             require("matplotlib", "--output, whose figures are drawn,")
-        from codea1.lab.paper.report import report_runs
+        from codea1.lab.study.report import report_runs
 
         report_runs(runs, OUTPUT.value)
 

@@ -8,31 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from codea1.lab.paper import figures as paper_figures
-from codea1.lab.paper import report as paper_report
-from codea1.lab.paper.experiments import read_run
-from codea1.lab.paper.report import filled, markdown, runs_table
-from codea1.lab.report import figures as every_figure
 from codea1.lab.study import report
 from codea1.lab.study.declaration import read_study
+from codea1.lab.study.experiments import PAPER, collected, read_run
+from codea1.lab.study.figures import figures
+from codea1.lab.study.report import markdown, of_each_run, runs_table
 from codea1.lab.study.results import Results
+from codea1.lab.study.tables import tables
 from tests.conftest import ROOT
 
 RESULTS = ROOT / "results"
 
 
 @pytest.mark.parametrize(
-    ("study", "folder"),
-    [
-        ("real", "study_real"),
-        ("real_searched", "real_searched"),
-        ("real_gpu", "real_gpu"),
-    ],
+    ("name", "folder"), [("real", "study_real"), ("real_searched", "real_searched"), ("real_gpu", "real_gpu")]
 )
-def test_the_report_of_a_study(study: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(every_figure, "picture", lambda *_: b"")
-    results = Results(str(ROOT / "studies" / f"{study}.results.gz"))
-    written = report.write(read_study(str(ROOT / "studies" / f"{study}.toml")), results, str(tmp_path))
+def test_the_report_of_a_study(name: str, folder: str):
+    study, results = read_study(f"studies/{name}.toml"), list(Results(str(ROOT / "studies" / f"{name}.results.gz")))
+    filled = tables(study, results)
+    written = markdown(study, filled, list(dict(figures(study, results, filled))))
     assert written.splitlines() == (RESULTS / folder / "report.md").read_text().splitlines()
 
 
@@ -44,10 +38,12 @@ def test_the_tables_of_the_tiny_pair(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _, *names = next(line for line in committed if line.startswith("| metric | ")).strip("| ").split(" | ")
     runs = [read_run(f"runs/tables/{name}") for name in names]
     assert {Path(run.name).name for run in runs} == {each.name for each in Path("runs/tables").iterdir()}
-    results, tables = filled(runs)
+    results = collected(runs)
+    filled = tables(PAPER, results)
     # Ten thousand resamples of each metric of 34 runs take most of a minute: three runs stand for all.
-    monkeypatch.setattr(paper_report, "runs_table", lambda _: "EACH RUN")
-    written = markdown(runs, tables, [name for name, _ in paper_figures.figures(results, tables)]).splitlines()
+    monkeypatch.setattr(report, "runs_table", lambda _: "EACH RUN")
+    drawn = list(dict(figures(PAPER, results, filled)))
+    written = markdown(PAPER, filled, drawn, of_each_run(runs)).splitlines()
     assert written == [*committed[: written.index("EACH RUN")], "EACH RUN"]
     few = [0, 7, len(runs) - 1]
     cells = [line.strip("| ").split(" | ") for line in committed[written.index("EACH RUN") :]]

@@ -11,9 +11,9 @@ import pytest
 from rich.console import Console
 
 from codea1 import watch
-from codea1.lab.paper.report import report_runs
 from codea1.lab.report.run_report import report_run
 from codea1.lab.runs.story import explain
+from codea1.lab.study.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput, print_error
 from tests.explain_test import claim, code_row

@@ -48,7 +48,6 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ),
     ("lab.sft",),
     ("lab.study",),
-    ("lab.paper",),
     ("lab.commands",),
     ("lab.__main__", *COMMANDS),
     ("__main__",),
@@ -71,7 +70,7 @@ def imports(path: Path) -> set[str]:
 
 
 def room_of(module: str) -> str:
-    """The room of a module: "game", "lab.paper"; a command that lies in the room it is about is none of its files."""
+    """The room of a module: "game", "lab.study"; a command that lies in the room it is about is none of its files."""
     room, *inside = module.split(".")[1:] or [""]
     return f"{room}.{inside[0]}" if inside and (room == "lab" or inside[0] == "__main__") else room
 

@@ -11,10 +11,10 @@ from rich.console import Console
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.statistics import bootstrap_interval
-from codea1.lab.paper.report import report_runs
 from codea1.lab.report import figures
 from codea1.lab.report.run_report import compare, report_run, write_report
 from codea1.lab.report.tables import evaluation_table
+from codea1.lab.study.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput

@@ -1,82 +1,126 @@
-"""The figure of a study: pass@1 over the compute of its arms."""
+"""The figures of a study: training curves, rows of tables, and a stage's arms over the compute that they took."""
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-from codea1.lab.report import figures
-from codea1.lab.statistics import interval
-from codea1.lab.study.declaration import Arm, Study
-from codea1.lab.study.results import PASS, Arms, Result, scores
+from codea1.lab.report.figures import BOOK, CODE, CODE_2, TEST, TEST_2, points, smoothed, smoothing_width, style
+from codea1.lab.study.declaration import Study
+from codea1.lab.study.layouts import CurvesFigure
+from codea1.lab.study.results import Result
+from codea1.lab.study.tables import Table, seeds_of, sizes
 
-# What the Code LLM of an arm learns against, and how its mark looks: the form, and whether it is filled.
-_LEARNS, _FROZEN, _TRIVIAL = "a Test LLM learns", "frozen Test LLM", "trivial baseline: no Test LLM"
-_MARKS = {_LEARNS: ("o", True), _FROZEN: ("D", True), _TRIVIAL: ("s", False)}
-_STEPS = re.compile(r", \d+ steps")  # in titles: all that a figure shows have as many
-_SPAN = 4.0  # of a logarithmic axis at least, so that arms of one price look like it
+_COLORS = (CODE, TEST, BOOK, TEST_2, CODE_2, "#c9a227", "#7a7a7a")
+_COLUMNS = 4  # panels side by side
+_NO_SHARES = ("reward", "response_tokens", "size", "added", "removed")  # how metrics end that are none
 
 
-def kind(arm: Arm) -> str:
-    """Returns what the Code LLM of an arm learns against, as legends say it."""
-    if arm.tests or arm.method in ("static_tests", "golden", "scripted"):
-        return _TRIVIAL
-    return _FROZEN if arm.opponent or arm.fields.get("frozen") == "test" else _LEARNS
+def figures(study: Study, results: Collection[Result], tables: Sequence[Table]) -> Iterator[tuple[str, Figure]]:
+    """Yields each figure that there is something to draw in, with its name: those of every size."""
+    for size in sizes(results):
+        for declared in study.layouts.figures:
+            if figure := _curves(study, results, size, declared):
+                yield f"{declared.name}_{size}", figure
+    for table in tables:
+        rows = [row for row in table.rows if any(cell.ours for cell in row.cells)]
+        if table.layout.figure and len(rows) > 1:
+            yield table.name, _rows(study, results, table)
+        if sum(bool(row.spent) for row in table.rows) > 1:
+            yield f"compute_{table.layout.name}", _compute(table)
 
 
-def compute(study: Study, done: Arms, title: str) -> bytes:
-    """Returns a PNG: pass@1 of each arm over the CPU seconds and the sampled tokens of its training."""
-    figure = Figure(figsize=(9.6, 4.4), dpi=120, layout="constrained")
-    figure.suptitle(title, fontsize=12, color=figures.INK, x=0.01, ha="left")
-    prices = {"CPU seconds of training": lambda run: run.cpu_seconds, "sampled tokens": lambda run: run.tokens}
-    for axes, (xlabel, price) in zip(figure.subplots(1, 2, sharey=True), prices.items(), strict=True):
-        figures.style(axes, "Code LLM, pass@1 (%)", xlabel)
-        _mark_arms(axes, study, done, list(done), price)
-        low, high = axes.dataLim.intervalx
-        if low > 0:  # what was not recorded is 0
-            wider = max(1.2, (_SPAN * low / high) ** 0.5)
-            axes.set(xscale="log", xlim=(low / wider, high * wider))
-            axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes.xaxis.set_minor_formatter(NullFormatter())
-        axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-    _legend(figure, study, list(done))
-    return figures.picture(figure, "png")
+def _curves(study: Study, results: Collection[Result], size: str, declared: CurvesFigure) -> Figure | None:
+    """Draws a panel for each curve, a line for each arm: the mean over seeds, between the bounds of all."""
+    runs = {arm: list(seeds_of(results, size, arm, declared.split).values()) for arm in declared.arms}
+    every = [run for of_arm in runs.values() for run in of_arm]
+    present = [metric for metric in declared.panels if any(len(points(run.rows, metric)[0]) for run in every)]
+    if not present:
+        return None
+    figure = _canvas(len(present), f"{size}: mean over seeds, lowest and highest seed")
+    for axes, metric in zip(figure.axes, present, strict=True):
+        for color, (arm, of_arm) in zip(_COLORS, runs.items(), strict=False):
+            _draw_curve(axes, of_arm, metric, study.arms[arm].title, color)
+        style(axes, declared.panels[metric], share=metric.rpartition("/")[2] not in _NO_SHARES)
+    _legend(figure)
+    return figure
 
 
-def _passed(runs: Sequence[Result]) -> np.ndarray:
-    """Returns pass@1 after training and the bounds of its interval [3], in percent."""
-    return 100 * np.array(interval([scores(runs, PASS)]))
+def _draw_curve(axes: Axes, runs: Sequence[Result], metric: str, title: str, color: str) -> None:
+    pairs = (points(run.rows, metric) for run in runs)
+    of_seeds = [dict(zip(steps.tolist(), values, strict=True)) for steps, values in pairs if len(steps)]
+    steps = sorted(set.intersection(*map(set, of_seeds))) if of_seeds else []
+    if not steps:
+        return
+    width = smoothing_width(len(steps))
+    lines = np.stack([smoothed(np.array([values[step] for step in steps]), width) for values in of_seeds])
+    label = f"{title} ({len(of_seeds)} seed{'s' * (len(of_seeds) > 1)})"
+    axes.plot(steps, lines.mean(axis=0), color=color, label=label, linewidth=2)
+    axes.fill_between(steps, lines.min(axis=0), lines.max(axis=0), color=color, alpha=0.15, linewidth=0)
 
 
-def _mark_arms(axes: Axes, study: Study, done: Arms, shown: Sequence[str], at: Callable[[Result], float]) -> None:
-    """Draws pass@1 of arms with intervals, over the mean of `at`; a mark has the arm's number among those shown."""
-    for arm, runs in done.items():
-        x, (mean, low, high) = np.mean([at(run) for run in runs]), _passed(runs)
-        look = _look(study, arm, shown)
-        axes.errorbar([x], [mean], [[mean - low], [high - mean]], capsize=2, **look)
-        ink = "white" if _MARKS[kind(study.arms[arm])][1] else look["color"]
-        axes.annotate(str(shown.index(arm) + 1), (x, mean), ha="center", va="center", fontsize=6.5, color=ink, zorder=9)
+def _rows(study: Study, results: Collection[Result], table: Table) -> Figure:
+    """Draws a panel for each column, with what stands in its rows and its interval; the published numbers are hollow.
+
+    The rows have places side by side, or lie over the config field that the table names.
+    """
+    field = table.layout.figure
+    if field == "rows":
+        places, title, line, xlabel = [float(i) for i in range(len(table.rows))], table.layout.title, "none", ""
+    else:
+        first = {run.run.arm: run for run in results if run.size == table.size}
+        places = [first[row.key].fields[field] if row.key in first else np.nan for row in table.rows]
+        title, line, xlabel = table.layout.title, "-", field.rpartition(".")[2]
+    figure = _canvas(len(table.columns), f"{table.size}: {title}; bars: 95 % intervals")
+    for number, (axes, column) in enumerate(zip(figure.axes, table.columns, strict=True)):
+        cells = [(place, row.cells[number]) for place, row in zip(places, table.rows, strict=True)]
+        if ours := [(place, cell.ours) for place, cell in cells if cell.ours]:
+            _draw_bars(axes, ours, color=_COLORS[0], label="ours", linestyle=line)
+        if published := [(place, cell.published) for place, cell in cells if cell.published is not None]:
+            axes.plot(*zip(*published, strict=True), color=_COLORS[1], label="paper", marker="o", mfc="none", ls=":")
+        style(axes, f"{column.title} (%)", xlabel=xlabel)
+        if not xlabel:
+            axes.set_xticks(places, [row.title for row in table.rows], rotation=20, ha="right")
+    _legend(figure)
+    return figure
 
 
-def _look(study: Study, arm: str, shown: Sequence[str]) -> dict[str, Any]:
-    marker, is_filled = _MARKS[kind(study.arms[arm])]
-    color = f"C{shown.index(arm) % 10}"
-    return {"color": color, "marker": marker, "ms": 9, "mfc": color if is_filled else "white", "ls": "none"}
+def _compute(table: Table) -> Figure:
+    """Draws the first column of a stage's table over the CPU seconds and the sampled tokens of training."""
+    figure = _canvas(2, table.layout.title)
+    for axes, (price, xlabel) in zip(figure.axes, ((2, "CPU seconds of training"), (1, "sampled tokens")), strict=True):
+        for color, row in zip(_COLORS, (row for row in table.rows if row.spent), strict=False):
+            if ours := row.cells[0].ours:
+                _draw_bars(axes, [(row.spent[price], ours)], color=color, label=row.title)
+        style(axes, f"{table.columns[0].title} (%)", xlabel=xlabel)
+    _legend(figure)
+    return figure
 
 
-def _legend(figure: Figure, study: Study, shown: Sequence[str]) -> None:
-    """Draws one legend below all panels: the arms by their numbers, and what each form of a mark means."""
-    titles = [f"{number}  {study.arms[arm].title}" for number, arm in enumerate(shown, start=1)]
-    handles = [Line2D([], [], **_look(study, arm, shown)) for arm in shown]
-    for name in dict.fromkeys(kind(study.arms[arm]) for arm in shown):
-        marker, is_filled = _MARKS[name]
-        face = figures.FAINT if is_filled else "white"
-        handles.append(Line2D([], [], color=figures.FAINT, marker=marker, mfc=face, ms=9, ls="none"))
-        titles.append(name)
-    look = {"fontsize": 8, "frameon": False, "labelcolor": figures.INK, "ncols": 3}
-    figure.legend(handles, titles, loc="outside lower left", **look)
+def _draw_bars(axes: Axes, cells: Sequence[tuple[float, Sequence[float]]], **look: Any) -> None:
+    """Draws means with the bounds of their intervals, in percent, at their places."""
+    places = [place for place, _ in cells]
+    means, lows, highs = 100 * np.array([interval for _, interval in cells]).T
+    axes.errorbar(places, means, np.maximum([means - lows, highs - means], 0), marker="o", capsize=3, **look)
+
+
+def _canvas(panels: int, title: str) -> Figure:
+    """Returns a figure with empty panels."""
+    lines = -(-panels // _COLUMNS)
+    figure = Figure(figsize=(4.1 * min(_COLUMNS, max(panels, 2)), 3.0 * lines + 0.9), dpi=110)
+    figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
+    figure.suptitle(title, fontsize=13, x=0.01, ha="left")
+    for place in range(1, panels + 1):
+        figure.add_subplot(lines, min(_COLUMNS, max(panels, 2)), place)
+    return figure
+
+
+def _legend(figure: Figure) -> None:
+    """Draws one legend for all panels, below them."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    if handles:
+        figure.legend([*handles.values()], [*handles], loc="outside lower left", ncols=6, frameon=False, fontsize=9)

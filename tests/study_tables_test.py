@@ -3,32 +3,30 @@
 import csv
 import io
 import math
-import os
-import runpy
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from codea1.evaluation.result_files import write_evaluation
-from codea1.lab.paper import rendering
-from codea1.lab.paper import report as paper_report
-from codea1.lab.paper.experiments import read_run
-from codea1.lab.paper.layouts import LAYOUTS
-from codea1.lab.paper.tables import Table
-from codea1.lab.study import results
+from codea1.lab.study import rendering, report, results
+from codea1.lab.study.experiments import PAPER, collected, read_run
+from codea1.lab.study.tables import Table, detectable
+from codea1.lab.study.tables import tables as tables_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput, StorageFailed
-from tests.conftest import ROOT
 from tests.made_up_runs import config, evaluation, make_run
 
 LOW, HIGH = [0.0, 0.25, 0.25, 0.5], [0.5, 0.75, 0.75, 1.0]
 
 
 def filled(*folders: Path) -> dict[str, Table]:
-    _, tables = paper_report.filled([read_run(str(folder)) for folder in folders])
-    return {table.name: table for table in tables}
+    runs = collected([read_run(str(folder)) for folder in folders])
+    return {table.name: table for table in tables_of(PAPER, runs)}
 
 
 def cell(table: Table, row: str, column: str):
@@ -105,8 +103,7 @@ def test_a_product_is_of_means_for_each_seed(runs: Path):
     assert cell(table, "code_a1", "tiny_mul").ours.mean == pytest.approx(0.5 * 0.5)
 
 
-def test_the_markdown_of_a_table_is_golden(runs: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(runs)
+def test_the_markdown_of_a_table_is_golden(runs: Path):
     table = filled(*(runs / name for name in ALL))["code_generation_tiny"]
     text = rendering.markdown(table)
     rows = [[each.strip() for each in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
@@ -117,7 +114,7 @@ def test_the_markdown_of_a_table_is_golden(runs: Path, monkeypatch: pytest.Monke
         [":--", "--:", "--:"],
         ["Base", "0, 1, 2", "25.0 [-7.5, 57.5]"],
         ["Golden Tests", "0, 1, 2", "37.5 [-7.4, 82.4]"],
-        ["Self-Play", "", "missing [3]"],
+        ["Self-Play", "", "-"],
         ["Code-A1", "0, 1, 2", "62.5 [17.6, 107.4]"],
         ["difference", "pass@1", "pass@1, greedy"],
         [":--", "--:", "--:"],
@@ -125,9 +122,7 @@ def test_the_markdown_of_a_table_is_golden(runs: Path, monkeypatch: pytest.Monke
         ["Code-A1 - Base", "+37.5 [+6.4, +68.6], p = 0.070", "-"],
         ["Code-A1 - Golden Tests", "**+25.0**, p < 0.001", "-"],
     ]
-    command = "python -m codea1.train --config=configs/tiny.py:steps=40,seed=0,method=self_play,sft=./sft_0"
-    assert f"{command} --workdir=./self_play_0" in text
-    assert "the questions that are defined for both; p-values are corrected for the 3 comparisons " in text
+    assert "P-values are corrected for 3 comparisons of this table (Holm), and what is below 0.05 is bold." in text
 
 
 def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
@@ -146,18 +141,6 @@ def test_published_numbers_stand_beside_runs_of_their_size_only(tmp_path: Path):
     missing = cell(table, "code_a1", "mbppplus")
     assert missing.ours is None
     assert missing.published == 63.33
-    length = "--max_response_length=4096"  # of both, whatever the run was trained with
-    assert missing.commands == (
-        f"python -m codea1.benchmark --run={run.path} --benchmark=mbppplus --file=FILE {length}",
-    )
-    (base,) = cell(table, "base", "mbppplus").commands
-    assert f"codea1.benchmark --model=models/coder --benchmark=mbppplus --file=FILE {length} --output=" in base
-    golden = cell(table, "golden", "average").commands
-    assert "--config=configs/code_a1.py:size=1.5b,topology=v5e-16,seed=0,method=golden" in golden[0]
-    asked = [command.partition("--benchmark=")[2].split()[0] for command in golden[5:]]
-    assert asked == ["humanevalplus"] * 5 + ["mbppplus"] * 5 + ["bigcodebench_complete"] * 5
-    (suites,) = cell(tables["test_generation_1.5b"], "code_a1", "ult_mul").commands
-    assert suites == f"python -m codea1.benchmark --run={run.path} --benchmark=ult --file=FILE {length}"
     assert "paper: Table 1, avg@32, as printed." in rendering.markdown(table)
     assert "paper: figure of the alpha sweep (alpha.png), read off the figure." in rendering.markdown(
         tables["alpha_1.5b"]
@@ -191,7 +174,6 @@ def test_a_curve_that_goes_on_has_no_end_yet(tmp_path: Path):
             writer.write(step, {"code/pass_rate_new": 0.5})
     found = cell(filled(tmp_path / "a1")["mistake_book_tiny"], "code_a1", "pass_rate_new")
     assert found.ours is None
-    assert "steps=40,seed=0,method=code_a1" in found.commands[0]  # by which the run goes on
 
 
 def test_rows_that_are_read_beside_each_other_are_of_the_same_seeds(tmp_path: Path):
@@ -202,17 +184,6 @@ def test_rows_that_are_read_beside_each_other_are_of_the_same_seeds(tmp_path: Pa
     shared, all_seeds = (cell(found[f"{name}_tiny"], "code_a1", "tiny_pass") for name in ("alpha", "code_generation"))
     assert (shared.seeds, shared.ours.mean) == ((0,), np.mean(LOW))
     assert (all_seeds.seeds, all_seeds.ours.mean) == ((0, 1), np.mean(LOW + HIGH))
-
-
-def test_what_a_run_that_ended_does_not_have_no_command_fills(tmp_path: Path):
-    for seed in range(5):
-        run = make_run(tmp_path / f"a1_{seed}", config(seed, steps=2))
-        with MetricsWriter(run) as writer:
-            for step in (1, 2):
-                writer.write(step, {"code/pass_rate_new": 0.5})
-    table = filled(*(tmp_path / f"a1_{seed}" for seed in range(5)))["mistake_book_tiny"]
-    found = cell(table, "code_a1", "pass_rate_history")
-    assert (found.ours, found.commands) == (None, ())
 
 
 def test_rows_whose_runs_differ_in_more_say_so(tmp_path: Path):
@@ -234,7 +205,7 @@ def test_runs_that_do_not_belong_together_are_refused_in_a_sentence(tmp_path: Pa
 
     def said(*names: str) -> str:
         with pytest.raises(BadInput) as error:
-            paper_report.report_runs([str(tmp_path / name) for name in names], None)
+            report.report_runs([str(tmp_path / name) for name in names], None)
         assert capsys.readouterr().out == ""
         return str(error.value)
 
@@ -321,14 +292,14 @@ def test_everything_is_written_to_a_folder(runs: Path, tmp_path: Path, capsys: p
     for name, fields in (("alpha_0", {"game__alpha": 0.0}), ("no_book_0", {"game__mistake_book": False})):
         make_run(runs / name, config(0, **fields), after={"code_pass_at_1": LOW})
     output = tmp_path / "report"
-    paper_report.report_runs([str(runs / name) for name in (*ALL, "alpha_0", "no_book_0")], str(output))
+    report.report_runs([str(runs / name) for name in (*ALL, "alpha_0", "no_book_0")], str(output))
     written = {path.name for path in output.iterdir()}
-    tables = {f"{each.name}_tiny.{kind}" for each in LAYOUTS.values() if each.tiny_columns for kind in ("tex", "csv")}
+    tables = {f"{each.name}_tiny.{kind}" for each in PAPER.tables() if each.tiny_columns for kind in ("tex", "csv")}
     assert tables == {name for name in written if name.endswith((".tex", ".csv"))}
     assert {"training_tiny.png", "mistake_book_tiny.pdf", "alpha_tiny.png", "alpha_tiny.pdf"} <= written
-    report = (output / "report.md").read_text()
-    assert "![alpha tiny](alpha_tiny.png)" in report
-    assert "| metric | code_a1_0 |" in report
+    text = (output / "report.md").read_text()
+    assert "![alpha tiny](alpha_tiny.png)" in text
+    assert "| metric | code_a1_0 |" in text
     assert (output / "alpha_tiny.png").read_bytes().startswith(b"\x89PNG")
     assert (output / "alpha_tiny.pdf").read_bytes().startswith(b"%PDF")
     assert str(output) in capsys.readouterr().out
@@ -345,29 +316,20 @@ def test_the_csv_has_a_line_per_cell_and_reads_back(runs: Path):
     assert float(ours["difference"]) == pytest.approx(37.5)
     greedy = next(row for row in rows if row["row"] == "Code-A1" and row["column"] == "pass@1, greedy")
     assert greedy["mean"] == greedy["p"] == ""
-    assert greedy["filled_by"].count("codea1.train") == 5
 
 
-def test_latex_holds_nothing_that_latex_would_obey():
-    hostile = r"\input{x} 50% & $y$ #1 a_b {c} ~ ^ < >"
-    escaped = rendering.latex_text(hostile)
-    plain = escaped
-    for kept in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}"):
-        assert kept in plain
-        plain = plain.replace(kept, "")
-    for char in "%&$#_{}":
-        plain = plain.replace(f"\\{char}", "")
-    assert not set(plain) & set("\\%&$#_{}~^<>")
-
-
-def test_a_latex_table_is_whole(runs: Path):
-    text = rendering.latex(filled(*(runs / name for name in ALL))["code_generation_tiny"])
+def test_a_latex_table_is_whole_and_holds_nothing_that_latex_would_obey(runs: Path):
+    table = filled(*(runs / name for name in ALL))["code_generation_tiny"]
+    hostile = replace(table, notes=(r"\input{x} 50% & $y$ #1 a_b {c} ~ ^ < >",))
+    text = rendering.latex(hostile)
     lines = [line for line in text.splitlines() if line.endswith(r"\\")]
-    assert {line.count(" & ") for line in lines} == {3}
+    assert {line.count(" & ") for line in lines} == {4}
     assert text.count(r"\begin") == text.count(r"\end")
-    assert r"62.5$^{*}$ {\scriptsize" in text
-    assert "% missing [1]: python -m codea1.train" in text
-    assert "(Holm, 3 comparisons), on the questions that are defined for both." in text
+    assert r"\textbf{+25.0}, p \textless{} 0.001" in text
+    plain = text.partition(r"\textbackslash{}input")[2].partition("\n")[0]
+    assert plain.endswith("}")  # of the caption
+    plain = re.sub(r"\\text\w+\{\}|\\[%&$#_{}]", "", plain[:-1])
+    assert not set(plain) & set("\\%&$#_{}~^<>")
 
 
 def test_an_undefined_metric_is_said_and_not_compared(tmp_path: Path):
@@ -384,7 +346,7 @@ def test_an_undefined_metric_is_said_and_not_compared(tmp_path: Path):
 def test_a_folder_that_cannot_be_written_is_a_sentence(runs: Path):
     (runs / "file").write_text("")
     with pytest.raises(BadInput, match="cannot be written"):
-        paper_report.report_runs([str(runs / name) for name in ALL], str(runs / "file" / "report"))
+        report.report_runs([str(runs / name) for name in ALL], str(runs / "file" / "report"))
 
 
 def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(runs: Path, monkeypatch: pytest.MonkeyPatch):
@@ -394,7 +356,7 @@ def test_a_disk_that_fails_while_runs_are_read_is_a_sentence(runs: Path, monkeyp
     monkeypatch.setattr(results, "read_evaluation", broken)
     for output in (None, str(runs / "report")):
         with pytest.raises(StorageFailed, match=r"^reading after\.json failed: the disk does not work\.$"):
-            paper_report.report_runs([str(runs / name) for name in ALL], output)
+            report.report_runs([str(runs / name) for name in ALL], output)
 
 
 def test_samples_that_tests_chose_stand_in_the_row_of_both_models(tmp_path: Path):
@@ -421,75 +383,8 @@ def test_samples_that_tests_chose_stand_in_the_row_of_both_models(tmp_path: Path
         "Code-A1",
         "Code-A1 with tests of Base",
     ]
-    (missing,) = cell(table, "base+base", "humanevalplus").commands
-    assert "--model=models/coder" in missing
-    assert "--best_of=models/coder --output=" in missing
-
-
-def test_a_test_llm_of_another_size_is_not_the_base(tmp_path: Path):
-    own = make_run(tmp_path / "code_a1_0", config(0, shape="qwen2.5-coder-3b"))
-    chosen(own, HIGH, str(own.path), "models/Qwen2.5-Coder-7B-Instruct", 111)
+    chosen(own, HIGH, str(own.path), "models/Qwen2.5-Coder-7B-Instruct", 111)  # of another size
     assert cell(filled(own.path)["collaboration_3b"], "code_a1+base", "humanevalplus").ours is None
-
-
-def test_a_cell_with_an_exported_test_llm_tells_how_it_is_exported(tmp_path: Path):
-    shape = "qwen2.5-coder-3b"
-    workdir = os.path.relpath(tmp_path)
-    exported = f"{workdir}/exported/code_a1_0/test"
-
-    def commands(row: str) -> tuple[str, ...]:
-        folders = [path for path in tmp_path.iterdir() if (path / "config.json").exists()]
-        return cell(filled(*folders)["collaboration_3b"], row, "average").commands
-
-    make_run(tmp_path / "golden_0", config(0, "golden", shape))
-    train, export, *evaluate = commands("base+code_a1")
-    assert "seed=0,method=code_a1" in train
-    assert export == f"python -m codea1.export --run={workdir}/code_a1_0 --player=test --output={exported}"
-    assert all(f"--best_of={exported}" in each for each in evaluate)
-    runs = [make_run(tmp_path / f"mine_{seed}", config(seed, shape=shape)) for seed in (0, 1)]
-    export, *evaluate = commands("base+code_a1")
-    assert export == f"python -m codea1.export --run={runs[0].path} --player=test --output={exported}"
-    assert len(evaluate) == 3
-    assert not any("codea1.export" in command for row in ("base+base", "code_a1+base") for command in commands(row))
-    # A run brings its own Test LLM, and no seed is judged by that of another.
-    own = commands("code_a1+code_a1")
-    assert [sum(f"--run={run.path} " in each and "--best_of=own" in each for each in own) for run in runs] == [3, 3]
-    assert len(own) == 6
-    chosen(runs[1], HIGH, str(runs[1].path), exported, 111)
-    assert commands("code_a1+code_a1") == own
-
-
-def test_commands_do_not_inherit_from_the_measurement_of_an_sft_test_llm(tmp_path: Path):
-    for shape in ("", "qwen2.5-coder-3b"):
-        made = config(0, "code_a1", shape, frozen="test", steps=1)
-        made["test"]["model"] = "elsewhere/sft_test_model_0/model"
-        sft = make_run(tmp_path / f"sft_test_0{shape}", made)
-        assert read_run(str(sft.path)).run.arm == "sft_test"
-    name = "sft_test_0qwen2.5-coder-3b"
-    (command,) = cell(filled(tmp_path / name)["code_generation_3b"], "base", "mbppplus").commands
-    assert "--model=MODEL " in command
-    assert (
-        "steps=STEPS"
-        in cell(filled(tmp_path / "sft_test_0")["code_generation_tiny"], "golden", "tiny_pass").commands[0]
-    )
-    make_run(tmp_path / "golden", config(0, "golden", "qwen2.5-coder-3b"))
-    make_run(tmp_path / "tiny", config(0, "golden"))
-    tables = filled(*(tmp_path / each for each in (name, "sft_test_0", "golden", "tiny")))
-    (command,) = cell(tables["code_generation_3b"], "base", "mbppplus").commands
-    assert "--model=models/coder " in command
-    assert "steps=40" in cell(tables["code_generation_tiny"], "self_play", "tiny_pass").commands[0]
-
-
-def test_commands_have_the_arguments_that_made_the_runs(tmp_path: Path):
-    given = "size=3b,topology=v5p-64,models=gs://bucket/models,data=gs://bucket/kodcode"
-    made = runpy.run_path(str(ROOT / "configs/code_a1.py"))["get_config"](f"{given},method=golden")
-    make_run(tmp_path / "golden_0", made.to_dict())
-    runs = [read_run(str(tmp_path / "golden_0"))]
-    (table,) = (each for each in paper_report.filled(runs)[1] if each.name == "code_generation_3b")
-    command = cell(table, "self_play", "humanevalplus").commands[0]
-    assert f"--config=configs/code_a1.py:{given},seed=0,method=self_play" in command
-    command = f"codea1.lab study studies/paper.toml --config=configs/code_a1.py:{given} --workdir="
-    assert command in paper_report.markdown(runs, [table])
 
 
 def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):
@@ -500,3 +395,12 @@ def test_a_model_of_the_published_name_is_the_base(tmp_path: Path):
     assert (found.ours.mean, found.published) == (0.75, 71.95)
     exported = RunFolder.open(str(tmp_path / "own"), {"evaluated": {"model": "exported/code", "completions": ""}})
     assert read_run(str(exported.path)).run.arm == ""
+
+
+def test_the_detectable_difference_is_found_with_its_chance():
+    rng = np.random.default_rng(0)
+    points = detectable(4.0, seeds=5, tests=2)
+    drawn = rng.normal(points, 4.0, size=(20_000, 5))
+    p_values = stats.ttest_1samp(drawn, 0.0, axis=1).pvalue
+    assert np.mean((p_values < 0.025) & (drawn.mean(axis=1) > 0)) == pytest.approx(0.8, abs=0.01)
+    assert detectable(0.0, seeds=5, tests=2) == 0.0  # arms that differ by the same at every seed

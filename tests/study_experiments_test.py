@@ -8,9 +8,10 @@ import pytest
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.evaluation import Attempt
 from codea1.lab.benchmarks.programs import evaluate_code
-from codea1.lab.paper.experiments import ARMS, experiment_of, read_run, size_of
-from codea1.lab.paper.report import report_runs
-from codea1.lab.study.results import Measure
+from codea1.lab.study.experiments import ARMS, experiment_of, read_run
+from codea1.lab.study.layouts import Measure
+from codea1.lab.study.report import report_runs
+from codea1.lab.study.results import size_of
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from tests.evalplus_files import humaneval_row, write_rows
@@ -71,7 +72,7 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
     )
     evaluate_code(asked, Hosts())
     run, measure = read_run(asked.output), Measure("avg_at_*", "humanevalplus")
-    assert (run.run.arm, run.run.world) == ("base", "3b")
+    assert (run.run.arm, run.size) == ("base", "3b")
     (by_choice,) = run.measured(measure, "before", expected)
     (plain,) = run.measured(measure, "before")
     assert (by_choice.scores, by_choice.samples, by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))

@@ -1,3 +1,5 @@
+"""Jobs of studies: their commands, what is done already, failures, interruptions and the end of the hours."""
+
 import json
 import os
 import runpy
@@ -15,13 +17,13 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1.config import validate
-from codea1.lab.paper.experiments import ARMS, PAPER, SFT_TEST, experiment_of, size_of
-from codea1.lab.paper.report import report_study
-from codea1.lab.study.declaration import BASE, Study, with_config
+from codea1.lab.study.declaration import Study, with_config
+from codea1.lab.study.experiments import ARMS, PAPER, SFT_TEST, benchmark_commands, experiment_of
+from codea1.lab.study.layouts import BASE
+from codea1.lab.study.results import size_of
 from codea1.lab.study.schedule import HoursOver, Job, Schedule
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 from tests.conftest import ROOT
-from tests.made_up_runs import config, make_run
 
 # Stands in for the interpreter: notes what it is asked to run, and fails or waits where it is told to.
 STAND_IN = """#!{python}
@@ -185,15 +187,6 @@ def test_a_job_that_asks_for_it_is_started_again_a_few_times(place: Plan, stand_
     assert [words[1] for words in stand_in.ran()].count("codea1.lab") == 3
 
 
-def test_the_report_is_of_the_runs_that_have_begun(tmp_path: Path, capsys: pytest.CaptureFixture):
-    report_study(PAPER, str(tmp_path), str(tmp_path / "report"))
-    assert not (tmp_path / "report").exists()
-    make_run(tmp_path / "golden_0", config(method="golden"), after={"code_pass_at_1": [0.5, 1.0]})
-    report_study(PAPER, str(tmp_path), str(tmp_path / "report"))
-    assert "| golden_0 |" in (tmp_path / "report" / "report.md").read_text()
-    assert f"wrote {tmp_path}/report/report.md" in capsys.readouterr().out
-
-
 def test_when_the_hours_are_over_what_runs_saves_and_nothing_begins(place: Plan, stand_in: StandIn):
     stand_in.rules({"codea1.train": (0, "", 60)})
     began = time.monotonic()
@@ -244,6 +237,22 @@ def test_at_the_papers_scale_nothing_is_warmed_up():
     assert any("--test_model=models/Qwen2.5-Coder-3B-Instruct" in line for line in lines)
 
 
+def test_benchmarks_of_the_papers_scale_are_asked_of_runs_and_base_alike():
+    lines = list(benchmark_commands(PLACES["3b"], "W"))
+    length = "--file=FILE --max_response_length=4096"
+    base = "models/Qwen2.5-Coder-3B-Instruct"
+    for command in (
+        f"codea1.benchmark --run=W/code_a1_0 --benchmark=mbppplus {length}",
+        f"codea1.benchmark --model={base} --benchmark=mbppplus {length} --output=W/base",
+        f"codea1.benchmark --run=W/self_play_4 --benchmark=ult {length}",
+        "codea1.export --run=W/code_a1_0 --player=test --output=W/exported/code_a1_0/test",
+        f"codea1.benchmark --model={base} --benchmark=mbppplus {length} --best_of=W/exported/code_a1_0/test "
+        "--output=W/base_with_tests_of_code_a1",
+        f"codea1.benchmark --run=W/code_a1_3 --benchmark=mbppplus {length} --best_of=own",  # no other seed's
+    ):
+        assert lines.count(f"python -m {command}") >= 1, command
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -257,14 +266,6 @@ def test_mistakes_are_refused_in_a_sentence(config: str, said: str, monkeypatch:
     monkeypatch.chdir(ROOT)
     with pytest.raises(BadInput, match=said):
         with_config(PAPER, config)
-
-
-def test_tables_of_another_study_are_refused(tmp_path: Path):
-    declared = (ROOT / "studies" / "paper.toml").read_text()
-    (tmp_path / "mine.toml").write_text(declared.replace('"humanevalplus", "mbppplus"', '"mbppplus", "humanevalplus"'))
-    done = study("--dry_run", file=str(tmp_path / "mine.toml"))
-    assert done.returncode == 2
-    assert "declares tables of its own: those of studies/paper.toml alone are filled" in done.stderr
 
 
 def test_a_bucket_is_refused_with_what_to_do():

@@ -1,6 +1,10 @@
+"""The published numbers of studies/paper.toml: each is rebuilt from its parts, and has a cell."""
+
 import pytest
 
-from codea1.lab.paper.layouts import LAYOUTS
+from codea1.lab.study.experiments import PAPER
+
+LAYOUTS = {table.name: table for table in PAPER.tables()}
 
 TABLES = {
     name: LAYOUTS[name] for name in ("code_generation", "test_generation", "alpha", "golden_source", "collaboration")

@@ -1,0 +1,145 @@
+"""Filled tables as Markdown, LaTeX and CSV."""
+
+import csv
+import io
+import math
+import re
+from collections.abc import Iterator, Sequence
+
+from codea1.lab.report.tables import TextTable, bold, percents, with_bounds
+from codea1.lab.statistics import SEEDS_TO_COMPARE
+from codea1.lab.study.tables import CLEAR, Cell, Comparison, Table
+
+CSV_COLUMNS = (
+    *("table", "size", "row", "column", "seeds", "mean", "low", "high", "published", "published_from"),
+    *("against", "difference", "difference_low", "difference_high", "p", "p_holm"),
+)
+_LATEX = str.maketrans(
+    {
+        "\\": r"\textbackslash{}",
+        **{char: f"\\{char}" for char in "&%$#_{}"},
+        **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"},
+    }
+)
+
+
+def markdown(table: Table) -> str:
+    """Returns a table in GitHub's Markdown: the values, the comparisons, what training took, and notes."""
+    parts = [f"## {_escaped(_title(table))}", _values(table).markdown()]
+    if table.comparisons:
+        parts.append(_differences(table).markdown())
+    spent = [[row.title, *(f"{number:,.0f}" for number in row.spent)] for row in table.rows if row.spent]
+    if spent:
+        parts.append(TextTable(["training", "steps", "tokens", "CPU s"], spent).markdown())
+    return "\n\n".join([*parts, *map(_escaped, _notes(table))]) + "\n"
+
+
+def latex(table: Table) -> str:
+    """Returns the values and the comparisons of a table for LaTeX with the package booktabs."""
+    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * (len(table.columns) + 1)}}}"]
+    for part in (_values(table), _differences(table)) if table.comparisons else (_values(table),):
+        heads = [*part.heads, *[""] * (len(table.columns) + 2 - len(part.heads))]
+        rows = (" & ".join(map(_latex_cell, row)) + r" \\" for row in part.rows)
+        lines += [r"\toprule", " & ".join(map(_latex_cell, heads)) + r" \\", r"\midrule", *rows]
+    caption = " ".join([f"{_title(table)}.", *_notes(table)]).translate(_LATEX)
+    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}"]
+    return "\n".join([*lines, rf"\label{{tab:{table.name.replace('_', '-')}}}", r"\end{table}"]) + "\n"
+
+
+def comma_separated(table: Table) -> str:
+    """Returns a table as CSV with a head, a line per cell and comparison: means, bounds, differences in percent."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    for row in table.rows:
+        for column, cell in zip(table.columns, row.cells, strict=True):
+            source = table.layout.published.source if table.layout.published else ""
+            published = ["", ""] if cell.published is None else [cell.published, source]
+            place = (table.layout.name, table.size, row.title, column.title, " ".join(map(str, cell.seeds)))
+            ours = _csv_percents(cell.ours or (math.nan,) * 3)
+            for compared in map(_csv_comparison, cell.comparisons or ()) if cell.comparisons else ([""] * 6,):
+                writer.writerow([*place, *ours, *published, *compared])
+    return text.getvalue()
+
+
+def _values(table: Table) -> TextTable:
+    rows = []
+    for row in table.rows:
+        seeds = ", ".join(map(str, sorted({seed for cell in row.cells for seed in cell.seeds})))
+        rows.append([_escaped(row.title), seeds, *map(_value, row.cells)])
+    return TextTable(["", "seeds", *(_escaped(column.title) for column in table.columns)], rows)
+
+
+def _differences(table: Table) -> TextTable:
+    rows = []
+    for row in table.rows:
+        for title in dict.fromkeys(each.against for cell in row.cells for each in cell.comparisons):
+            compared = ({each.against: each for each in cell.comparisons}.get(title) for cell in row.cells)
+            rows.append([_escaped(f"{row.title} - {title}"), *map(_comparison, compared)])
+    return TextTable(["difference", *(_escaped(column.title) for column in table.columns)], rows)
+
+
+def _title(table: Table) -> str:
+    return f"{table.layout.title}, {table.size}"
+
+
+def _notes(table: Table) -> Iterator[str]:
+    counts = {len(cell.seeds) for row in table.rows for cell in row.cells if cell.seeds}
+    several = "Several seeds: 95 % intervals by Student's t over seeds crossed with questions. "
+    one = "One seed: 95 % bootstrap intervals over its questions, which say nothing of another seed. "
+    yield f"Percent. {several if max(counts, default=0) > 1 else ''}{one if 1 in counts else ''}".strip()
+    if table.comparisons:
+        yield (
+            "Differences are paired by question and seed, over the seeds that both rows have and the questions that "
+            "are defined for both."
+        )
+    if count := sum(not math.isnan(each.p_holm) for each in table.comparisons):
+        which = "primary comparisons" if table.layout.seeds else "comparisons"
+        yield f"P-values are corrected for {count} {which} of this table (Holm), and what is below {CLEAR:g} is bold."
+    if any(math.isnan(each.p_holm) for each in table.comparisons) and max(counts, default=0) < SEEDS_TO_COMPARE:
+        yield (
+            f"A difference without a p-value is over fewer than {SEEDS_TO_COMPARE} seeds: it says how these runs "
+            "differ, and not the methods."
+        )
+    if table.layout.published and table.is_published:
+        yield f"paper: {table.layout.published.origin}."
+    yield from table.notes
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text)
+
+
+def _latex_cell(cell: str) -> str:
+    plain = re.sub(r"\\(.)", r"\1", cell.replace("**", ""))
+    return rf"\textbf{{{plain.translate(_LATEX)}}}" if "**" in cell else plain.translate(_LATEX)
+
+
+def _shown(shares: Sequence[float], sign: str = "") -> str:
+    mean, low, high = percents(shares, sign)
+    return mean if low == high else with_bounds(shares, sign)  # a curve of one seed has no interval
+
+
+def _value(cell: Cell) -> str:
+    ours = "-" if cell.ours is None else "undefined" if math.isnan(cell.ours.mean) else _shown(cell.ours)
+    return ours if cell.published is None else f"{ours}, paper {cell.published:.2f}"
+
+
+def _comparison(comparison: Comparison | None) -> str:
+    if comparison is None:
+        return "-"
+    value = _shown(comparison.difference[:3], sign="+")
+    if math.isnan(comparison.p_holm):
+        return value
+    p_value = "p < 0.001" if comparison.p_holm < 0.001 else f"p = {comparison.p_holm:.3f}"
+    return f"{bold(value, comparison.is_clear)}, {p_value}"
+
+
+def _csv_comparison(comparison: Comparison) -> list[str]:
+    p_values = (comparison.difference.p_value, comparison.p_holm)
+    texts = ["" if math.isnan(p_value) else f"{p_value:.6f}" for p_value in p_values]
+    return [comparison.against, *_csv_percents(comparison.difference[:3]), *texts]
+
+
+def _csv_percents(shares: Sequence[float]) -> list[str]:
+    return ["" if math.isnan(share) else f"{100 * share:.4f}" for share in shares]

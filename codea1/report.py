@@ -3,7 +3,7 @@
   python -m codea1.report RUN
 
 Of several runs it fills the paper's tables (docs/tables.md), with the published numbers beside ours, and prints them in
-Markdown; with --output it writes them as Markdown, LaTeX and CSV, and the figures as PNG and PDF:
+Markdown; with --output it writes them as Markdown and CSV, and the figures as PNG and PDF:
 
   python -m codea1.report RUN RUN RUN --output=FOLDER
 """

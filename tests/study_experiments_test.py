@@ -75,8 +75,8 @@ def test_a_choice_is_known_by_the_files_of_codea1_benchmark(
     assert (run.run.arm, run.size) == ("base", "3b")
     (by_choice,) = run.measured(measure, "before", expected)
     (plain,) = run.measured(measure, "before")
-    assert (by_choice.scores, by_choice.samples, by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))
-    assert (plain.scores, plain.samples, plain.question_ids) == ([[0.5]], "2", ("HumanEval/0",))
+    assert (by_choice.scores, by_choice.settings["samples"], by_choice.question_ids) == ([[1.0]], "2", ("HumanEval/0",))
+    assert (plain.scores, plain.settings["samples"], plain.question_ids) == ([[0.5]], "2", ("HumanEval/0",))
 
 
 def test_run_read_names_a_folder_without_a_method(tmp_path: Path):

@@ -10,13 +10,11 @@ TABLES = {
     name: LAYOUTS[name] for name in ("code_generation", "test_generation", "alpha", "golden_source", "collaboration")
 }
 ROUNDING = 0.0101  # half a last digit of the result, and as much of its parts
-CELLS = [
-    (name, size, row) for name, table in TABLES.items() for size, rows in table.published.rows.items() for row in rows
-]
+CELLS = [(name, size, row) for name, table in TABLES.items() for size, rows in table.published.items() for row in rows]
 
 
 def row_of(name: str, size: str, row: str):
-    return TABLES[name].published.rows[size][row]
+    return TABLES[name].published[size][row]
 
 
 @pytest.mark.parametrize(("name", "size", "row"), CELLS)
@@ -57,7 +55,7 @@ def test_published_tables_have_the_papers_columns():
 def test_every_published_number_has_a_cell(layout):
     lines = {line.key for line in layout.lines}
     assert all(set(line.against) <= lines for line in layout.lines)
-    for rows in layout.published.rows.values() if layout.published else ():
+    for rows in layout.published.values():
         assert set(rows) <= lines
         assert all(len(values) == len(layout.columns) for values in rows.values())
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.lab.study import results
 from codea1.lab.study.declaration import Study, Trial, read_study
 from codea1.lab.study.layouts import Measure
 from codea1.lab.study.report import write
-from codea1.lab.study.results import Result, Results, code_digest, of_one_code
+from codea1.lab.study.results import Results
+from codea1.lab.study.tables import tables
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
@@ -118,8 +118,11 @@ def test_a_study_of_given_models_has_no_warm_start(tmp_path: Path):
         (('"golden"]]', '"frozen"]]'), "stage main, primary: ('ours', 'frozen') comes twice"),
         (('title = "Ours"', 'titel = "Ours"'), "titel"),
         (("steps = 60", ""), "steps"),
-        (("steps = 60", "steps = 60\ncolumns = {mul = []}"), "study.toml: IndexError"),
-        (("[[stages]]", '[[figures]]\nname = "f"\narms = ["us"]\npanels = {}\n[[stages]]'), "KeyError: 'us'"),
+        (("[arms.ours]", "[columns]\nmul = []\n[arms.ours]"), "study.toml: IndexError"),
+        (
+            ("[[stages]]", '[[figures]]\nname = "f"\narms = ["us"]\npanels = {}\n[[stages]]'),
+            "figure f, arms: 'us' is unknown",
+        ),
         (("[[stages]]", "[[stages"), "study.toml: TOMLDecodeError"),
     ],
 )
@@ -139,27 +142,21 @@ def test_an_arm_that_is_no_config_is_named_before_any_runs(tmp_path: Path):
         read_study(declared(tmp_path, text)).require_configs()
 
 
-def test_checkpoints_that_suites_are_dumped_from_are_left(tmp_path: Path):
-    fixed = '[arms.fixed]\ntitle = "F"\nmethod = "static_tests"\nsuites_of = "ours"\n[[stages]]'
-    study = read_study(declared(tmp_path, DECLARED.replace("[[stages]]", fixed, 1)))
-    jobs = study.jobs([Trial("test", "fixed", 3)], "W")
-    (dump,) = [job for job in jobs if "dump_tests" in job.arguments]
-    assert "--run=W/ours_100_test" in dump.arguments
-    assert study.left_over("ours") == ("samples", "tensorboard")
-    assert "checkpoints" in study.left_over("fixed")
-
-
-def test_a_row_outlives_its_run_and_is_what_its_folder_was(tmp_path: Path, study: Study):
+def test_a_row_is_what_its_folder_was(tmp_path: Path):
     run = measured(tmp_path / "run", 0.5)
-    (tmp_path / "run" / "checkpoints").mkdir()
     write_evaluation(run, "humanevalplus_step_000002", evaluation(2, {"avg_at_1": [1.0, 0.0]}, "humanevalplus"))
-    Results(str(tmp_path / "results.gz")).keep(RUN, {}, str(tmp_path / "run"), study.left_over("ours"), code="a")
-    assert not (tmp_path / "run" / "checkpoints").exists()
+    Results(str(tmp_path / "results.gz")).keep(RUN, {}, str(tmp_path / "run"))
     kept = Results(str(tmp_path / "results.gz"))
     (row,) = kept
     assert RUN in kept
     assert Trial("test", "ours", 1) not in kept
-    assert (row.steps, row.tokens, row.cpu_seconds, row.size, row.code) == (2, 300.0, 4.5, "tiny", "a")
+    assert (row.steps, row.tokens, row.cpu_seconds, row.size, row.version) == (
+        2,
+        300.0,
+        4.5,
+        "tiny",
+        run.made_with["codea1"],
+    )
     assert [step["code/reward"] for step in row.rows] == [0.0, 0.25, 0.5]
     for moment in ("before", "after"):
         found = read_evaluation(run, moment)["metrics"]
@@ -168,7 +165,7 @@ def test_a_row_outlives_its_run_and_is_what_its_folder_was(tmp_path: Path, study
             of_file = np.array(found[metric]["per_question"]).reshape(taken.scores.shape)
             np.testing.assert_array_equal(taken.scores, of_file)
     (benchmark,) = row.measured(Measure("avg_at_*", "humanevalplus"))
-    assert (benchmark.scores.tolist(), benchmark.samples) == ([[1.0], [0.0]], "1")
+    assert (benchmark.scores.tolist(), benchmark.settings) == ([[1.0], [0.0]], {"samples": "1"})
 
 
 def test_processes_that_keep_rows_in_one_file_keep_all(tmp_path: Path):
@@ -202,29 +199,17 @@ def test_damaged_results_are_refused(tmp_path: Path):
         Results(str(tmp_path / "results.gz"))
 
 
-def test_a_digest_is_of_what_decides_a_run(tmp_path: Path):
-    rooms = ("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox/host", "values")
-    decide = [*(f"{room}/a.py" for room in rooms), "evaluation/held_out.py", "training/step.py"]
-    for name in (*decide, "training/feed.py"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("")
-    digests = [code_digest(tmp_path)]
-    for name in decide:
-        (tmp_path / name).write_text("x = 1")
-        digests.append(code_digest(tmp_path))
-    assert len(set(digests)) == len(decide) + 1
-    (tmp_path / "training/feed.py").write_text("x = 1")
-    assert code_digest(tmp_path) == digests[-1]
-
-
 def test_the_report_of_a_stage_tests_its_primary_comparisons_once_all_runs_are_done(tmp_path: Path, study: Study):
     kept, shares = Results(str(tmp_path / "results.gz")), {"ours": 0.9, "frozen": 0.6, "golden": 0.58}
+
+    spent: dict[str, list[str]] = {}
 
     def report() -> dict[str, list[str]]:
         write(study, list(kept), str(tmp_path / "report"))
         text = (tmp_path / "report" / "report.md").read_text()
         assert "recipes" not in text
         lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+        spent.update({line[0]: line[1:] for line in lines})  # the last table
         return {line[0]: line[1:] for line in reversed(lines)}
 
     for run in study.runs(study.stages[1]):
@@ -242,7 +227,7 @@ def test_the_report_of_a_stage_tests_its_primary_comparisons_once_all_runs_are_d
     assert float(points) == pytest.approx(30, abs=4)
     assert float(p_value) < 0.05
     assert "p = " not in lines["Ours - before training"][0]  # no comparison that was declared
-    assert lines["Ours"] == ["2", "300", "4"]  # steps, tokens and CPU seconds
+    assert spent["Ours"] == ["2", "300", "4"]  # steps, tokens and CPU seconds
     assert (
         "P-values are corrected for 2 primary comparisons of this table (Holm), and what is below 0.05 is bold."
         in lines
@@ -271,49 +256,14 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
 
-def test_a_row_has_the_code_that_made_its_run(tmp_path: Path, study: Study, stand_in: None, monkeypatch):
-    stage = replace(study.stages[1], arms=("ours",), seeds=(0,), primary=())
-    one, file, workdir, log = (replace(study, stages=(stage,)), tmp_path / "r.gz", tmp_path / "W", tmp_path / "log")
-
-    def row(today: str) -> tuple[Result, list[str]]:
-        """The row that is kept when the command is given again, and what ran."""
-        monkeypatch.setattr(results, "code_digest", lambda: today)
-        file.unlink(missing_ok=True)
-        log.write_text("")
-        assert Results(str(file)).complete(one, str(workdir), at_once=1)
-        (kept,) = Results(str(file))
-        return kept, log.read_text().split()
-
-    ran = [row("a")]
-    ran.append(row("b"))  # the run has ended
-    (workdir / "done" / "ours_0_test.json").unlink()  # it has not
-    ran.append(row("b"))
-    shutil.rmtree(workdir / "ours_0_test")  # but its warm start is there
-    ran.append(row("b"))
-    shutil.rmtree(workdir)
-    ran.append(row("b"))
-    run, start = "ours_0_test", "start_0"
-    jobs = [[start, run], [], [run], [run], [start, run]]
-    codes = ["a", "a", "a+b", "a+b", "b"]
-    assert [(kept.code, names) for kept, names in ran] == list(zip(codes, jobs, strict=True))
-    old, mixed, new = ran[0][0], ran[2][0], ran[4][0]
-    assert not any(map(of_one_code, ([mixed], [mixed, old], [old, new])))
-    assert of_one_code([old, ran[1][0]])
-    shutil.rmtree(workdir / "code")
-    with pytest.raises(BadInput, match=r"W: nothing says of what code (start_0|ours_0_test) is"):
-        row("b")
-
-
-def test_rows_of_different_code_are_named_and_not_compared(tmp_path: Path, study: Study):
+def test_runs_of_several_versions_are_named(tmp_path: Path, study: Study):
     kept = Results(str(tmp_path / "results.gz"))
     measured(tmp_path / "run", 0.5)
-    for arm, code in (("ours", "a"), ("frozen", "b"), ("golden", "a")):
-        kept.keep(Trial("test", arm, 0), {}, str(tmp_path / "run"), code=code)
-    write(study, list(kept), str(tmp_path / "report"))
-    text = (tmp_path / "report" / "report.md").read_text()
-    assert "Rows of different code are not compared; their digests: a (Ours, Golden); b (Frozen)." in text
-    assert "| Ours - Golden |" in text
-    assert "| Ours - Frozen |" not in text
+    for arm in study.arms:
+        kept.keep(Trial("test", arm, 0), {}, str(tmp_path / "run"))
+    versions = {"ours": "1 a", "frozen": "1 b", "golden": ""}
+    (table,) = tables(study, [replace(row, version=versions[row.run.arm]) for row in kept])
+    assert "Runs were begun by different versions: 1 a (Ours); 1 b (Frozen); unknown (Golden)." in table.notes
 
 
 def test_a_study_goes_on_from_its_results_alone(tmp_path: Path, stand_in: None):

@@ -314,8 +314,8 @@ def test_verdicts_reach_their_suite_in_whichever_order_solutions_and_suites_come
         Attack(solution, [replace(sample(""), text=in_block(lines)) for lines in written[solution.index][1]])
         for solution in solutions[::-1]
     ]
-    shares = Shares(Hosts(), ["q"])
-    round_ = grade_round(1, [question], {"q": []}, solutions, attacks, rules, RunsHere({}), shares, Stopwatch())
+    grader, shares = RunsHere({}), Shares(Hosts(), ["q"])
+    round_ = grade_round(1, [question], {"q": []}, solutions, attacks, rules, grader, shares, Stopwatch())
     (record,) = round_.questions
     verdicts = {
         (solution.index, suite.index): (suite.verdicts, suite.on_mutants, suite.on_hidden)
@@ -329,6 +329,9 @@ def test_verdicts_reach_their_suite_in_whichever_order_solutions_and_suites_come
         (1, 1): ([PASS], [[PASS]], [[PASS]]),
     }
     assert [solution.sample.text for solution in record.solutions] == ["solution 0", "solution 1"]
+    # A program may keep state between calls: its tests run in the order of m, then n.
+    assert grader.ran[FLAT] == grader.ran[ZERO] == [f"assert f({n}) == {n + 1}" for n in (1, 7, 2, -1)]
+    assert grader.ran[SAME] == [f"assert f({n}) == {n + 1}" for n in (1, 7, 2)]
 
 
 def test_no_other_program_runs_unless_the_reward_or_the_metrics_read_it():

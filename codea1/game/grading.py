@@ -3,8 +3,8 @@
 `grade_round` does it for all that the players wrote in a step; the verdicts of a suite have the key (m, n) of its
 solution and its own number from the first grading to its record.
 
-What is graded together runs in one process, and depends on the samples alone and never on when they finished: a program
-that keeps state between calls could tell the difference.
+What is graded together runs in one process, in the order of m, then n, and never in the order in which samples
+finished: a program may keep state between calls.
 """
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
@@ -108,7 +108,7 @@ class MutantVerdicts(NamedTuple):
 
 
 @dataclass
-class _Game:
+class _QuestionState:
     """One question of a round with all that is written for it, and the gradings that were started."""
 
     judge: Judge
@@ -116,13 +116,13 @@ class _Game:
     tests: Sequence[CallTest]  # replayed or golden ones, that run on every solution
     solutions: dict[int, Solution] = field(default_factory=dict)  # by m
     suites: dict[int, Sequence[SampleRecord]] = field(default_factory=dict)  # by m, of solutions whose turn came
-    # By m, of solutions that have suites: their verdicts on this host, None where another host grades them.
-    graded: dict[int, Future[list[GradedSuite]] | None] = field(default_factory=dict)
+    graded: dict[int, Future[list[GradedSuite]]] = field(default_factory=dict)  # by m; none where another host grades
 
     def record(self, results: Mapping[Any, Any], rules: Rules) -> QuestionRecord:
         """Returns the question with the verdicts of all hosts, which have the keys that `grade_round` gave them."""
         id = self.judge.question.id
-        on_mutants: Mapping[SuiteKey, MutantVerdicts] = results.get((id, "mutants"), {})
+        runs_mutants = any(self.suites.values()) and any(mutants_of(self.judge.question, rules))
+        on_mutants: Mapping[SuiteKey, MutantVerdicts] = results[id, "mutants"] if runs_mutants else {}
         record = QuestionRecord(self.judge.question, signature=self.signature)
         for m, solution in sorted(self.solutions.items()):
             samples = self.suites.get(m, ())
@@ -130,7 +130,7 @@ class _Game:
             runs = [GradedTest(test, verdict) for test, verdict in zip(self.tests, grading.verdicts, strict=True)]
             suites = []
             for n, (sample, suite) in enumerate(zip(samples, results.get((id, "suites", m), ()), strict=True)):
-                paid, hidden = on_mutants.get((m, n), MutantVerdicts([], []))
+                paid, hidden = on_mutants[m, n] if runs_mutants else MutantVerdicts([], [])
                 suites.append(SuiteRecord(n, sample, suite.parsed, suite.marked, suite.verdicts, paid, hidden))
             record.solutions.append(
                 SolutionRecord(
@@ -168,13 +168,13 @@ def grade_round(
     Args:
       questions: of the round, in its order.
       history: by id of a question, its tests that are replayed.
-      solutions: of all questions; what is read of them meanwhile may sample suites.
+      solutions: of all questions. All of them are read, and their grading has begun, before the first attack is read.
       attacks: one for each solution, where there is a Test LLM.
       shares: of the questions over the hosts; nothing was added to it before.
       watch: times the wait for what is still being graded as "sandbox_wait".
     """
-    games = {
-        question.id: _Game(
+    states = {
+        question.id: _QuestionState(
             Judge(question, grader),
             rules.reward.signature(question),
             golden_tests(question) if rules.golden else history[question.id],
@@ -182,32 +182,34 @@ def grade_round(
         for question in questions
     }
     for solution in solutions:
-        game, program = games[solution.question.id], solution.program.source
-        game.solutions[solution.index] = solution
-        grade = grade_solution(game.judge, program, game.tests, rules)
-        shares.add((solution.question.id, "solution", solution.index), partial(start, grade))
+        state, program = states[solution.question.id], solution.program.source
+        state.solutions[solution.index] = solution
+        # Nothing runs before `start`, which `shares` calls on the host that works on the question.
+        of_solution = grade_solution(state.judge, program, state.tests, rules)
+        shares.add((solution.question.id, "solution", solution.index), partial(start, of_solution))
     for solution, samples in attacks:
-        id, m, game = solution.question.id, solution.index, games[solution.question.id]
-        game.suites[m] = samples
+        id, m, state = solution.question.id, solution.index, states[solution.question.id]
+        state.suites[m] = samples
         if samples:
             texts = [sample.text for sample in samples]
-            suites = grade_suites(game.judge, solution.program.source, texts, game.signature, rules)
-            game.graded[m] = shares.add((id, "suites", m), partial(start, suites))
-        has_all = len(game.suites) == len(game.solutions)
-        if has_all and game.graded and any(mutants_of(solution.question, rules)):
-            here = {m: future for m, future in game.graded.items() if future}
-            shares.add((id, "mutants"), partial(start, grade_on_mutants(game.judge, here, rules)))
+            of_suites = grade_suites(state.judge, solution.program.source, texts, state.signature, rules)
+            if future := shares.add((id, "suites", m), partial(start, of_suites)):
+                state.graded[m] = future
+        has_all = len(state.suites) == len(state.solutions)
+        if has_all and any(state.suites.values()) and any(mutants_of(solution.question, rules)):
+            shares.add((id, "mutants"), partial(start, grade_on_mutants(state.judge, state.graded, rules)))
     with watch.phase("sandbox_wait"):
         results = shares.collect()
-    return Round(step, [game.record(results, rules) for game in games.values()])
+    return Round(step, [state.record(results, rules) for state in states.values()])
 
 
 def grade_solution(judge: Judge, program: str, tests: Sequence[CallTest], rules: Rules) -> Awaiting[GradedSolution]:
-    """Grades a program on tests, and by the check script, where there is one and that is the hidden reward.
+    """Grades a program on tests; runs the check script too, if there is one and `rules.hidden_reward` is set.
 
-    Even no tests are graded: that tells whether the program can be loaded.
+    A program is graded on no tests, too: that tells whether it can be loaded.
     """
-    yield from judge.answers(test.call for test in tests)  # it is not known how long they take where a run is resumed
+    # Ask the ground truth first: its times set the program's limits, and a resumed run has forgotten them.
+    yield from judge.answers(test.call for test in tests)
     promised = judge.grade(program, tests)
     run = (yield judge.check(program)) if rules.hidden_reward and judge.question.check_script else None
     passes_check = None if run is None or run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
@@ -232,8 +234,8 @@ def grade_on_mutants(
 ) -> Awaiting[dict[SuiteKey, MutantVerdicts]]:
     """Grades the question's mutants on the right tests among the first K of each suite.
 
-    One grading runs the tests of all suites on a mutant: one that spends its CPU time before the last has NOT_RUN
-    there.
+    One grading runs the tests of all suites on a mutant. If the mutant exhausts its CPU time, the remaining tests get
+    NOT_RUN. The time limits are those that the ground truth's answers in `grade_suites` set.
 
     Args:
       graded: the suites of a solution, by m.
@@ -244,15 +246,11 @@ def grade_on_mutants(
             tests[m, n] = tests_of([item for item in suite.marked[: rules.num_tests] if item.is_right])
     in_order = list(chain(*tests.values()))
     paid, hidden = mutants_of(judge.question, rules)
-    gradings = yield from every([judge.grade(mutant, in_order) for mutant in (*paid, *hidden)])
-    verdicts = [verdicts_by_key(tests, grading) for grading in gradings]  # by mutant
-    return {
-        key: MutantVerdicts(
-            [of_mutant[key] for of_mutant in verdicts[: len(paid)]],
-            [of_mutant[key] for of_mutant in verdicts[len(paid) :]],
-        )
-        for key in tests
-    }
+    running = [[judge.grade(mutant, in_order) for mutant in mutants] for mutants in (paid, hidden)]
+    by_mutant = []
+    for futures in running:
+        by_mutant.append([verdicts_by_key(tests, grading) for grading in (yield from every(futures))])
+    return {key: MutantVerdicts(*([verdicts[key] for verdicts in group] for group in by_mutant)) for key in tests}
 
 
 def mutants_of(question: Question, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
@@ -265,5 +263,6 @@ def mutants_of(question: Question, rules: Rules) -> tuple[Sequence[str], Sequenc
 
 def verdicts_by_key(tests: Mapping[Key, Sequence[CallTest]], grading: Grading) -> dict[Key, list[Verdict]]:
     """Returns the verdicts on tests that ran in the order of their keys in `tests`, by key."""
+    assert len(grading.verdicts) == sum(map(len, tests.values()))
     verdicts = iter(grading.verdicts)
     return {key: list(islice(verdicts, len(of_key))) for key, of_key in tests.items()}

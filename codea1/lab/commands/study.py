@@ -42,11 +42,7 @@ def main(path: str) -> None:
     if not REPORT_ONLY.value:  # rows stay, whatever their config is called today
         study.require_configs()
     if DRY_RUN.value:
-        from codea1.lab.study.experiments import benchmark_commands
-
         print(*(job.command for job in study.jobs(study.all_runs(), workdir)), sep="\n")
-        if study.model:
-            print(*benchmark_commands(study, workdir), sep="\n")
         if study.results:
             folders = dict.fromkeys(f"{workdir}/{run.name}" for run in study.all_runs())
             print("python -m codea1.report", *folders, f"--output={OUTPUT.value or f'{workdir}/report'}")

@@ -33,14 +33,24 @@ from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.game.methods import METHODS
-from codea1.lab.study.layouts import BASE, OWN_SPLIT, Layout, Layouts, Line, Pair, published_size
+from codea1.lab.study.layouts import (
+    BASE,
+    OWN_SPLIT,
+    Column,
+    CurvesFigure,
+    Layout,
+    Line,
+    Pair,
+    declared_columns,
+    declared_table,
+    published_size,
+)
 from codea1.lab.study.schedule import Job
 from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 
 STUDIES = next(folder for depth in (2, 3) if (folder := Path(__file__).parents[depth] / "studies").is_dir())  # shipped
 SPLITS = ("validation", "test")
-_LEFT_OVER = ("samples", "tensorboard", "checkpoints")  # folders of a run whose row is kept
 _VALIDATION = {"data.test.split": "validation", "data.test.limit": 96}
 
 
@@ -98,10 +108,11 @@ class Study:
     arms: Mapping[str, Arm]
     stages: tuple[Stage, ...]
     start: Mapping[str, Any] | None  # config fields of the warm starts; None: policies are given
-    layouts: Layouts  # tables and figures, and their columns
+    columns: Mapping[str, Column]
+    declared_tables: tuple[Layout, ...]  # none: each stage has one
+    figures: tuple[CurvesFigure, ...]
     fields: Mapping[str, Any] = field(default_factory=dict)  # of all arms
     validation: Mapping[str, Any] = field(default_factory=_VALIDATION.copy)  # of runs on the validation split
-    keeps_runs: bool = False  # with their samples and checkpoints
     results: str = ""  # file of the rows in the workdir; empty: a file beside the declaration
     start_folder: str = "start"  # how names of the warm starts' folders begin
     model: str = ""  # folder of the Test LLM before training, where no warm start makes it
@@ -119,13 +130,12 @@ class Study:
 
         That has a row for the models before training and for each arm, which is compared as the stage's pairs say.
         """
-        columns, titles = tuple(self.layouts.columns.values()), self.layouts.titles
-        tables = list(self.layouts.tables)
+        columns, tables = tuple(self.columns.values()), list(self.declared_tables)
         for stage in [] if tables else self.stages:
             lines = [Line(BASE, "before training", BASE)]
             for arm in stage.arms:
                 against = [second for first, second in (*stage.primary, *stage.secondary) if first == arm]
-                lines.append(Line(arm, titles[arm], arm, (BASE, *against)))
+                lines.append(Line(arm, self.arms[arm].title, arm, (BASE, *against)))
             title = f"{stage.name}: the {stage.split or OWN_SPLIT} split"
             layout = Layout(stage.name, title, tuple(lines), columns, columns)
             tables.append(replace(layout, split=stage.split, seeds=stage.seeds, primary=stage.primary))
@@ -151,14 +161,6 @@ class Study:
                 self.config_of(run)
             except BadInput as error:
                 raise BadInput(f"{run.name}: {error}") from None
-
-    def left_over(self, arm: str) -> tuple[str, ...]:
-        """Returns the folders that nothing needs of an arm's run once its row is kept.
-
-        Suites are dumped for the programs of the first arm, from its checkpoints.
-        """
-        is_read = arm == next(iter(self.arms)) and any(other.suites_of for other in self.arms.values())
-        return () if self.keeps_runs else tuple(name for name in _LEFT_OVER if name != "checkpoints" or not is_read)
 
     def jobs(self, runs: Sequence[Trial], workdir: str) -> list[Job]:
         """Returns the jobs of runs, each after its warm start, which runs of one seed share.
@@ -248,12 +250,17 @@ def read_study(path: str) -> Study:
             _check(path, "start", start, ["fields"])
             start = start.get("fields", {})
         titles = {BASE: "Base", **{name: arm.title for name, arm in arms.items()}}
-        layouts = Layouts.of(titles, *(declared.pop(key, None) for key in ("columns", "tables", "figures")))
-        study = Study(arms=arms, stages=stages, start=start, layouts=layouts, **declared)
+        columns = declared_columns(declared.pop("columns", {}))
+        tables = tuple(declared_table(table, columns, titles) for table in declared.pop("tables", ()))
+        figures = tuple(CurvesFigure(**figure) for figure in declared.pop("figures", ()))
+        read = {"arms": arms, "stages": stages, "start": start, "columns": columns, "figures": figures}
+        study = Study(**{**declared, **read, "declared_tables": tables})
     except FileNotFoundError:
         raise BadInput(f"study {path} does not exist.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, ValueError, KeyError, AttributeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, TypeError, LookupError, AttributeError) as error:
         raise BadInput(f"study {path}: {type(error).__name__}: {error}.") from None
+    for figure in figures:
+        _check(path, f"figure {figure.name}, arms", figure.arms, arms)
     for arm in arms.values():
         _check(path, f"arms.{arm.name}.method", [arm.method], METHODS)
         if arm.suites_of:

@@ -1,15 +1,15 @@
-"""The paper's experiments, the arms of studies/paper.toml: which of them a run's folder is of, and its benchmarks."""
+"""The paper's experiments, the arms of studies/paper.toml: which of them a run's folder is of."""
 
 import json
 import re
-import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import PurePath
 from typing import Any
 
-from codea1.lab.study.declaration import STUDIES, Arm, Study, Trial, read_study
+from codea1.lab.study.declaration import STUDIES, Arm, Trial, read_study
 from codea1.lab.study.layouts import BASE, TINY
-from codea1.lab.study.results import CHOICE, SUITES, Key, Result, evaluations_of, size_of
+from codea1.lab.study.results import CHOICE, SUITES, Result, evaluations_of, size_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
@@ -24,7 +24,6 @@ ARMS = PAPER.arms
 
 _START = "test.model"  # by the folder's name: SFT_TEST, or anything else
 _PUBLISHED = re.compile(r"qwen2\.5-coder-(\d+(?:\.\d+)?b)-instruct", re.IGNORECASE)
-_RESPONSE_LENGTH = 4096  # tokens of an answer to a benchmark, as in the paper's training: the same for runs and Base
 
 
 def code_a1_settings(size: str) -> dict[str, Any]:
@@ -72,12 +71,7 @@ def read_run(path: str) -> Result:
     """
     folder = RunFolder.existing(path)
     run, size, trains = _run_of(folder)
-    evaluations: dict[Key, Mapping[str, Any]] = {}
-    for _, evaluation in evaluations_of(folder):  # of several steps after training, the last
-        moment = "after" if evaluation["step"] else "before"
-        key = evaluation["split"], moment, _chooser(folder, run, size, evaluation)
-        if key not in evaluations or evaluations[key]["step"] <= evaluation["step"]:
-            evaluations[key] = evaluation
+    evaluations = evaluations_of(folder, partial(_chooser, folder, run, size))
     rows = read_metrics(folder.metrics)
     return Result(run, folder.config, evaluations, rows, folder=folder, size=size, trains=trains)
 
@@ -148,31 +142,3 @@ def collected(runs: Sequence[Result]) -> list[Result]:
         if evaluated and RunFolder.existing(evaluated).path != (trained.folder and trained.folder.path):
             raise BadInput(f"{result.name} is an evaluation of {evaluated}, and not of {trained.name}.")
     return [result for result in runs if result.run.arm]
-
-
-def benchmark_commands(study: Study, workdir: str) -> Iterator[str]:
-    """Yields the commands by which `codea1.benchmark` fills a study's tables once its runs have ended.
-
-    A Test LLM that chooses among samples of others is exported before, from the run of its first seed.
-    """
-    seeds: dict[str, list[str]] = {BASE: [""]}
-    for run in study.all_runs():
-        seeds.setdefault(run.arm, []).append(f"{workdir}/{run.name}")
-    for table in study.tables():
-        for line in table.lines:
-            tester, test_model = line.tester, study.model
-            if tester not in ("", BASE, line.arm):
-                test_model = f"{workdir}/exported/{PurePath(seeds[tester][0]).name}/test"
-                words = ("-m", "codea1.export", f"--run={seeds[tester][0]}", "--player=test", f"--output={test_model}")
-                yield shlex.join(("python", *words))
-            splits = dict.fromkeys(
-                measure.split for column in table.columns for measure in column.measures if measure.is_of_benchmark
-            )
-            for split, run in ((split, run) for split in splits for run in seeds[line.arm]):
-                words = [f"--run={run}" if run else f"--model={study.model}", f"--benchmark={split}", "--file=FILE"]
-                words.append(f"--max_response_length={_RESPONSE_LENGTH}")
-                if tester:
-                    words.append(f"--best_of={'own' if run and tester == line.arm else test_model}")
-                if not run or (tester and tester != line.arm):
-                    words.append(f"--output={run or f'{workdir}/{BASE}'}{f'_with_tests_of_{tester}' if tester else ''}")
-                yield shlex.join(("python", "-m", "codea1.benchmark", *words))

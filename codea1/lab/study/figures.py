@@ -21,13 +21,13 @@ _NO_SHARES = ("reward", "response_tokens", "size", "added", "removed")  # how me
 def figures(study: Study, results: Collection[Result], tables: Sequence[Table]) -> Iterator[tuple[str, Figure]]:
     """Yields each figure that there is something to draw in, with its name: those of every size."""
     for size in sizes(results):
-        for declared in study.layouts.figures:
+        for declared in study.figures:
             if figure := _curves(study, results, size, declared):
                 yield f"{declared.name}_{size}", figure
     for table in tables:
         rows = [row for row in table.rows if any(cell.ours for cell in row.cells)]
-        if table.layout.figure and len(rows) > 1:
-            yield table.name, _rows(study, results, table)
+        if table.layout.is_drawn and len(rows) > 1:
+            yield table.name, _rows(table)
         if sum(bool(row.spent) for row in table.rows) > 1:
             yield f"compute_{table.layout.name}", _compute(table)
 
@@ -61,28 +61,18 @@ def _draw_curve(axes: Axes, runs: Sequence[Result], metric: str, title: str, col
     axes.fill_between(steps, lines.min(axis=0), lines.max(axis=0), color=color, alpha=0.15, linewidth=0)
 
 
-def _rows(study: Study, results: Collection[Result], table: Table) -> Figure:
-    """Draws a panel for each column, with what stands in its rows and its interval; the published numbers are hollow.
-
-    The rows have places side by side, or lie over the config field that the table names.
-    """
-    field = table.layout.figure
-    if field == "rows":
-        places, title, line, xlabel = [float(i) for i in range(len(table.rows))], table.layout.title, "none", ""
-    else:
-        first = {run.run.arm: run for run in results if run.size == table.size}
-        places = [first[row.key].fields[field] if row.key in first else np.nan for row in table.rows]
-        title, line, xlabel = table.layout.title, "-", field.rpartition(".")[2]
+def _rows(table: Table) -> Figure:
+    """Draws a panel for each column: what stands in its rows with its interval; the published numbers are hollow."""
+    title, places = table.layout.title, [float(place) for place in range(len(table.rows))]
     figure = _canvas(len(table.columns), f"{table.size}: {title}; bars: 95 % intervals")
     for number, (axes, column) in enumerate(zip(figure.axes, table.columns, strict=True)):
         cells = [(place, row.cells[number]) for place, row in zip(places, table.rows, strict=True)]
         if ours := [(place, cell.ours) for place, cell in cells if cell.ours]:
-            _draw_bars(axes, ours, color=_COLORS[0], label="ours", linestyle=line)
+            _draw_bars(axes, ours, color=_COLORS[0], label="ours", linestyle="none")
         if published := [(place, cell.published) for place, cell in cells if cell.published is not None]:
             axes.plot(*zip(*published, strict=True), color=_COLORS[1], label="paper", marker="o", mfc="none", ls=":")
-        style(axes, f"{column.title} (%)", xlabel=xlabel)
-        if not xlabel:
-            axes.set_xticks(places, [row.title for row in table.rows], rotation=20, ha="right")
+        style(axes, f"{column.title} (%)")
+        axes.set_xticks(places, [row.title for row in table.rows], rotation=20, ha="right")
     _legend(figure)
     return figure
 

@@ -53,20 +53,6 @@ class Line:
 
 
 @dataclass(frozen=True)
-class PublishedTable:
-    """Numbers in percent."""
-
-    place: str  # in the paper or on its project page
-    rows: Mapping[str, Mapping[str, Sequence[float]]]  # by size and key of `Line`, one for each column
-    source: str = "table"  # or "figure": the numbers were read off
-
-    @property
-    def origin(self) -> str:
-        """Where the numbers are from, in words."""
-        return f"{self.place}, {'as printed' if self.source == 'table' else 'read off the figure'}"
-
-
-@dataclass(frozen=True)
 class Layout:
     """One table."""
 
@@ -75,9 +61,10 @@ class Layout:
     lines: tuple[Line, ...]
     columns: tuple[Column, ...]  # at every size but TINY
     tiny_columns: tuple[Column, ...]  # none: there is no such table
-    published: PublishedTable | None = None
+    published: Mapping[str, Mapping[str, Sequence[float]]] = field(default_factory=dict)  # percents by size and row
+    published_in: str = ""  # the place in the paper or on its project page
     tiny_note: str = ""
-    figure: str = ""  # "rows", or a config field over which the rows are drawn; empty: there is no figure
+    is_drawn: bool = False
     split: str = ""  # of the runs
     seeds: tuple[int, ...] = ()  # that are declared, of a stage's table; none: all that there are
     primary: tuple[Pair, ...] = ()  # of a stage's table
@@ -87,9 +74,8 @@ class Layout:
 
     def published_number(self, size: str, row: str, column: str) -> float | None:
         """Returns a cell's number in percent, by the keys of its row and column; None where none was published."""
-        numbers = self.published.rows.get(size, {}).get(row) if self.published else None
-        keys = (column.key for column in self.columns)
-        return None if numbers is None else dict(zip(keys, numbers, strict=True))[column]
+        numbers = self.published.get(size, {}).get(row, [None] * len(self.columns))
+        return dict(zip((column.key for column in self.columns), numbers, strict=True)).get(column)
 
 
 @dataclass(frozen=True)
@@ -102,36 +88,22 @@ class CurvesFigure:
     split: str = ""  # of the runs
 
 
-@dataclass(frozen=True)
-class Layouts:
-    """The tables and figures of a study."""
+def declared_columns(declared: Mapping[str, Sequence[str]]) -> dict[str, Column]:
+    """Returns columns by their keys, or those of METRICS where none is declared. Raises IndexError: one is empty."""
+    columns = {key: Column(key, texts[0], tuple(map(_measure, texts[1:]))) for key, texts in declared.items()}
+    return columns or {metric: Column(metric, label(metric), (Measure(metric),)) for metric in METRICS}
 
-    tables: tuple[Layout, ...] = ()
-    figures: tuple[CurvesFigure, ...] = ()
-    columns: Mapping[str, Column] = field(default_factory=dict)
-    titles: Mapping[str, str] = field(default_factory=dict)  # of arms and BASE
 
-    @classmethod
-    def of(
-        cls,
-        titles: Mapping[str, str],
-        columns: Mapping[str, Sequence[str]] | None,
-        tables: Sequence[Mapping[str, Any]] | None,
-        figures: Sequence[Mapping[str, Any]] | None,
-    ) -> "Layouts":
-        """Returns what a file declares. Raises KeyError or TypeError: a key or name is unknown."""
-        known = {key: Column(key, of[0], tuple(map(_measure, of[1:]))) for key, of in (columns or {}).items()}
-        known = known or {metric: Column(metric, label(metric), (Measure(metric),)) for metric in METRICS}
-        layouts = []
-        for declared in map(dict, tables or ()):
-            lines = tuple(_line(titles, **row) for row in declared.pop("rows"))
-            every, tiny = (tuple(known[name] for name in declared.pop(key)) for key in ("columns", "tiny_columns"))
-            published = PublishedTable(**declared.pop("published")) if "published" in declared else None
-            layouts.append(Layout(lines=lines, columns=every, tiny_columns=tiny, published=published, **declared))
-        drawn = tuple(CurvesFigure(**declared) for declared in figures or ())
-        for name in (name for figure in drawn for name in figure.arms):
-            titles[name]
-        return cls(tuple(layouts), drawn, known, titles)
+def declared_table(declared: Mapping[str, Any], columns: Mapping[str, Column], titles: Mapping[str, str]) -> Layout:
+    """Returns a table as a file declares it. Raises KeyError or TypeError: a key, column or arm is unknown.
+
+    Args:
+      titles: of arms and BASE.
+    """
+    keys = dict(declared)
+    lines = tuple(_line(titles, **row) for row in keys.pop("rows"))
+    every, tiny = (tuple(columns[name] for name in keys.pop(key)) for key in ("columns", "tiny_columns"))
+    return Layout(lines=lines, columns=every, tiny_columns=tiny, **keys)
 
 
 def published_size(player: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Filled tables as Markdown, LaTeX and CSV."""
+"""Filled tables as Markdown and CSV."""
 
 import csv
 import io
@@ -11,15 +11,8 @@ from codea1.lab.statistics import SEEDS_TO_COMPARE
 from codea1.lab.study.tables import CLEAR, Cell, Comparison, Table
 
 CSV_COLUMNS = (
-    *("table", "size", "row", "column", "seeds", "mean", "low", "high", "published", "published_from"),
+    *("table", "size", "row", "column", "seeds", "mean", "low", "high", "published"),
     *("against", "difference", "difference_low", "difference_high", "p", "p_holm"),
-)
-_LATEX = str.maketrans(
-    {
-        "\\": r"\textbackslash{}",
-        **{char: f"\\{char}" for char in "&%$#_{}"},
-        **{"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}", ">": r"\textgreater{}"},
-    }
 )
 
 
@@ -34,18 +27,6 @@ def markdown(table: Table) -> str:
     return "\n\n".join([*parts, *map(_escaped, _notes(table))]) + "\n"
 
 
-def latex(table: Table) -> str:
-    """Returns the values and the comparisons of a table for LaTeX with the package booktabs."""
-    lines = [r"\begin{table}", r"\centering", rf"\begin{{tabular}}{{l{'r' * (len(table.columns) + 1)}}}"]
-    for part in (_values(table), _differences(table)) if table.comparisons else (_values(table),):
-        heads = [*part.heads, *[""] * (len(table.columns) + 2 - len(part.heads))]
-        rows = (" & ".join(map(_latex_cell, row)) + r" \\" for row in part.rows)
-        lines += [r"\toprule", " & ".join(map(_latex_cell, heads)) + r" \\", r"\midrule", *rows]
-    caption = " ".join([f"{_title(table)}.", *_notes(table)]).translate(_LATEX)
-    lines += [r"\bottomrule", r"\end{tabular}", rf"\caption{{{caption}}}"]
-    return "\n".join([*lines, rf"\label{{tab:{table.name.replace('_', '-')}}}", r"\end{table}"]) + "\n"
-
-
 def comma_separated(table: Table) -> str:
     """Returns a table as CSV with a head, a line per cell and comparison: means, bounds, differences in percent."""
     text = io.StringIO()
@@ -53,12 +34,11 @@ def comma_separated(table: Table) -> str:
     writer.writerow(CSV_COLUMNS)
     for row in table.rows:
         for column, cell in zip(table.columns, row.cells, strict=True):
-            source = table.layout.published.source if table.layout.published else ""
-            published = ["", ""] if cell.published is None else [cell.published, source]
+            published = "" if cell.published is None else str(cell.published)
             place = (table.layout.name, table.size, row.title, column.title, " ".join(map(str, cell.seeds)))
             ours = _csv_percents(cell.ours or (math.nan,) * 3)
             for compared in map(_csv_comparison, cell.comparisons or ()) if cell.comparisons else ([""] * 6,):
-                writer.writerow([*place, *ours, *published, *compared])
+                writer.writerow([*place, *ours, published, *compared])
     return text.getvalue()
 
 
@@ -101,18 +81,13 @@ def _notes(table: Table) -> Iterator[str]:
             f"A difference without a p-value is over fewer than {SEEDS_TO_COMPARE} seeds: it says how these runs "
             "differ, and not the methods."
         )
-    if table.layout.published and table.is_published:
-        yield f"paper: {table.layout.published.origin}."
+    if any(cell.published is not None for row in table.rows for cell in row.cells):
+        yield f"paper: {table.layout.published_in}."
     yield from table.notes
 
 
 def _escaped(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#])", r"\\\1", text)
-
-
-def _latex_cell(cell: str) -> str:
-    plain = re.sub(r"\\(.)", r"\1", cell.replace("**", ""))
-    return rf"\textbf{{{plain.translate(_LATEX)}}}" if "**" in cell else plain.translate(_LATEX)
 
 
 def _shown(shares: Sequence[float], sign: str = "") -> str:

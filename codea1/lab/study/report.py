@@ -42,7 +42,7 @@ def markdown(study: Study, filled: Sequence[Table], drawn: Sequence[str] = (), e
 
 
 def write(study: Study, results: Collection[Result], output: str, end: str = "") -> None:
-    """Writes the report, its tables as LaTeX and CSV and its figures as PNG and PDF to a folder.
+    """Writes the report, its tables as CSV and its figures as PNG and PDF to a folder.
 
     Raises:
       BadInput: as `tables` does, or `output` cannot be a folder; nothing is written then.
@@ -54,8 +54,7 @@ def write(study: Study, results: Collection[Result], output: str, end: str = "")
     folder = location(output, "output")
     filled = tables(study, results)
     drawn = dict(figures(study, results, filled))
-    files: dict[str, str | bytes] = {f"{table.name}.tex": rendering.latex(table) for table in filled}
-    files |= {f"{table.name}.csv": rendering.comma_separated(table) for table in filled}
+    files: dict[str, str | bytes] = {f"{table.name}.csv": rendering.comma_separated(table) for table in filled}
     files |= {f"{name}.{kind}": picture(figure, kind) for name, figure in drawn.items() for kind in ("png", "pdf")}
     files[REPORT] = markdown(study, filled, list(drawn), end)
     try:
@@ -63,7 +62,7 @@ def write(study: Study, results: Collection[Result], output: str, end: str = "")
             write_atomically(folder / name, content)
     except (FileExistsError, NotADirectoryError) as error:
         raise BadInput(f"the report cannot be written to {folder}: {error.strerror}.") from None
-    print(f"wrote {output}/{REPORT}, its tables as .tex and .csv and its figures as .png and .pdf")
+    print(f"wrote {output}/{REPORT}, its tables as .csv and its figures as .png and .pdf")
 
 
 def of_each_run(runs: Sequence[Result]) -> str:

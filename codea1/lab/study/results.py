@@ -3,19 +3,15 @@
 import fcntl
 import fnmatch
 import gzip
-import hashlib
 import json
 import math
-import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-import codea1
 from codea1.data.sources import CLASSIC, world_of
 from codea1.evaluation.result_files import per_question, read_evaluation
 from codea1.lab.statistics import Scores
@@ -33,12 +29,6 @@ CHOICE = "_best_of_"  # in the split of a benchmark whose samples a Test LLM cho
 # What seeds of one arm may differ in: the seed and the models of that seed, and what decides nothing.
 _OF_SEED = ("seed", "code.model", "test.model", SUITES, "profile.*", "watchdog.*", "sandbox.slots", "data.folder")
 _CURVES = ("code/", "test/", "book/", "validation/")  # how the metrics of a step begin that a row keeps
-# Of the package: what decides what a run does, besides its config.
-_DECIDES = (
-    *("data", "game", "lab/sft", "lab/worlds", "learn", "models", "players", "rollout", "sandbox", "values"),
-    *("evaluation/held_out.py", "training/step.py"),
-)
-_CODE = "code"  # folder in the workdir: for each job the digests of what made its output
 # Of the settings of `codea1.benchmark`, those in which numbers that stand side by side may differ, or `samples`.
 _OF_ONE = ("model", "weights", "test_model", "test_weights", "step", "seed", "samples")
 _LAST_SHARE = 0.1  # of the steps, whose mean is the end of a curve
@@ -48,12 +38,11 @@ Key = tuple[str, str, str]
 
 
 class Measured(NamedTuple):
-    """One measure of one run: its scores, of which questions, and how often each was asked."""
+    """One measure of one run: its scores, of which questions, and how they were asked."""
 
     scores: np.ndarray  # [questions, factors], shares
     question_ids: tuple[str, ...] = ()  # in the order of the scores; none for a curve
-    samples: str = ""  # programs of a question, for a metric that may be measured with any number of them
-    settings: Mapping[str, Any] = {}  # of `codea1.benchmark`, but for those that `_OF_ONE` names
+    settings: Mapping[str, Any] = {}  # of `codea1.benchmark` but those of `_OF_ONE`; `samples` where any number may be
 
 
 @dataclass(frozen=True)
@@ -67,7 +56,7 @@ class Result:
     recipe: Mapping[str, Any] = field(default_factory=dict)  # `Study.recipe` of its arm
     tokens: float = 0.0  # sampled in training
     cpu_seconds: float = 0.0  # of the trainer, in training
-    code: str = ""  # the digests that `note_code` noted, joined by "+"; empty: unknown
+    version: str = ""  # of this package, with its commit, that began the run; empty: unknown
     folder: RunFolder | None = None  # of one that is no row
     size: str = ""  # of the models: "1.5b" where the name says so, "tiny" for the demo's
     trains: bool = True  # it is a training run, and not one of `codea1.benchmark --output`
@@ -81,12 +70,12 @@ class Result:
             evaluations[kept["split"], kept["moment"], kept["chooser"]] = {**kept, "metrics": metrics}
         curves = row["curves"]
         rows = [dict(zip(curves, values, strict=True)) for values in zip(*curves.values(), strict=True)]
-        totals = {name: row[name] for name in ("recipe", "tokens", "cpu_seconds", "code", "config")}
+        totals = {name: row[name] for name in ("recipe", "tokens", "cpu_seconds", "version", "config")}
         return cls(Trial(**row["run"]), evaluations=evaluations, rows=rows, size=size_of(row["config"]), **totals)
 
     def row(self) -> dict[str, Any]:
         """Returns what a study keeps of it: all evaluations, and the players' metrics of every step to four digits."""
-        row = {name: getattr(self, name) for name in ("recipe", "tokens", "cpu_seconds", "code", "config")}
+        row = {name: getattr(self, name) for name in ("recipe", "tokens", "cpu_seconds", "version", "config")}
         evaluations = []
         for (split, moment, chooser), found in self.evaluations.items():
             metrics = {name: np.round(per_question(own), 4).tolist() for name, own in found["metrics"].items()}
@@ -127,9 +116,10 @@ class Result:
             for name in fnmatch.filter(evaluation["metrics"], metric):
                 values = per_question(evaluation["metrics"][name])
                 counted = measured_split if chooser else name if "*" in metric else ""
-                ids = tuple(evaluation["question_ids"])
+                samples = {"samples": counted.rpartition("_")[2]} if counted else {}
                 shares = values[:, None] if values.ndim == 1 else values
-                yield Measured(shares, ids, counted.rpartition("_")[2], evaluation.get("settings", {}))
+                settings = {**evaluation.get("settings", {}), **samples}
+                yield Measured(shares, tuple(evaluation["question_ids"]), settings)
 
     @property
     def steps(self) -> int:
@@ -167,19 +157,25 @@ def size_of(config: Mapping[str, Any]) -> str:
     return PurePath(player.get("model", "")).name or "unknown"
 
 
-def evaluations_of(folder: RunFolder) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yields each evaluation in a folder with the name of its file; the `settings` of `codea1.benchmark` are with it.
+def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str]) -> dict[Key, Mapping[str, Any]]:
+    """Returns what was measured in a folder, of several steps after training the last; `chooser` says who chose.
+
+    The `settings` of one of `codea1.benchmark` are with it.
 
     Raises:
       BadInput: an evaluation is damaged.
       StorageFailed: one cannot be read.
     """
+    last: dict[Key, Mapping[str, Any]] = {}
     for name in (name.removesuffix(".json") for name in names(folder.evaluations) if name.endswith(".json")):
         if evaluation := read_evaluation(folder, name):
             if exists(folder.evaluations / name / "config.json"):
                 settings = RunFolder.existing(str(folder.evaluations / name)).config
                 evaluation["settings"] = {key: value for key, value in settings.items() if key not in _OF_ONE}
-            yield name, evaluation
+            key = evaluation["split"], "after" if evaluation["step"] else "before", chooser(evaluation)
+            if key not in last or last[key]["step"] < evaluation["step"]:
+                last[key] = evaluation
+    return last
 
 
 def stacked(seeds: Sequence[Sequence[Measured]], what: str) -> list[Scores]:
@@ -214,37 +210,6 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OF_SEED)]
 
 
-def of_one_code(results: Iterable[Result]) -> bool:
-    """Returns whether results may be compared: all are of one code. A row of several digests alone is not."""
-    return len({code for result in results for code in result.code.split("+")}) < 2
-
-
-def code_digest(root: Path = Path(codea1.__file__).parent) -> str:
-    """Returns a digest of the source that decides what a run does."""
-    paths = [path for name in _DECIDES for path in sorted((root / name).rglob("*.py")) or [root / name]]
-    files = {path.relative_to(root).as_posix(): path.read_text() for path in paths}
-    return hashlib.sha256(json.dumps(files).encode()).hexdigest()[:16]
-
-
-def note_code(job: Job, workdir: str) -> None:
-    """Notes the digests of what makes a job's output: of today's source, of what it goes on with and of what it reads.
-
-    Raises BadInput: of one of those nothing is noted.
-    """
-    resumed = [job.name] if job.folder and Path(job.folder).exists() else []
-    codes = {code_digest()}.union(*(noted_code(name, workdir) for name in (*job.needs, *resumed)))
-    write_atomically(Path(workdir) / _CODE / job.name, "\n".join(sorted(codes)))
-
-
-def noted_code(name: str, workdir: str) -> list[str]:
-    """Returns the digests of what made a job's output, sorted. Raises BadInput: nothing was noted."""
-    try:
-        return (Path(workdir) / _CODE / name).read_text().split()
-    except FileNotFoundError:
-        unknown = f"{workdir}: nothing says of what code {name} is, as where an older version made it"
-        raise BadInput(f"{unknown}: give another --workdir.") from None
-
-
 class Results:
     """The rows of a study's file, by their runs."""
 
@@ -262,11 +227,10 @@ class Results:
     def complete(self, study: Study, workdir: str, at_once: int, hours: float = math.inf) -> bool:
         """Runs what is not there yet, `at_once` side by side; returns False where a job did not end well.
 
-        The row of a run that is there is made again where its folder has an evaluation more, by `codea1.benchmark`.
+        The row of a run whose folder is there is read again: `codea1.benchmark` may have added an evaluation.
 
         Raises:
-          BadInput: a row was made by another recipe than its arm declares now, or of what is in the workdir it is not
-            known by what code it was made.
+          BadInput: a row was made by another recipe than its arm declares now.
           HoursOver: so many hours are over, and what ran has saved.
         """
         for run, row in self._rows.items():
@@ -280,43 +244,42 @@ class Results:
 
         def keep(job: Job) -> None:
             if job.name in runs:
-                run, code = runs[job.name], "+".join(noted_code(job.name, workdir))
-                self.keep(run, study.recipe(run.arm), job.folder, study.left_over(run.arm), code)
+                self.keep(runs[job.name], study.recipe(runs[job.name].arm), job.folder)
 
         for job in study.jobs([*runs.values()], workdir):
             if job.name in runs and seconds_taken(job, workdir) is not None:
-                row = self._rows.get(runs[job.name])
                 if Path(job.folder).exists():
-                    if row is None or len(row.evaluations) < len(_evaluations(RunFolder.existing(job.folder))):
-                        keep(job)
-                elif row is None:
+                    keep(job)
+                elif runs[job.name] not in self:
                     marker_of(job.name, workdir).unlink()
         left = study.jobs([run for run in runs.values() if run not in self], workdir)
-        for job in left:
-            if seconds_taken(job, workdir) is not None or (job.folder and Path(job.folder).exists()):
-                noted_code(job.name, workdir)
         print(f"{sum(run in self for run in runs.values())} of {len(runs)} runs are done")
-        note = partial(note_code, workdir=workdir)
-        return not left or Schedule(left, workdir, at_once, hours, keep, note).run()
+        return not left or Schedule(left, workdir, at_once, hours, keep).run()
 
-    def keep(
-        self, run: Trial, recipe: Mapping[str, Any], folder: str, left_over: Sequence[str] = (), code: str = ""
-    ) -> None:
-        """Adds the row of a run that ended, and removes what is `left_over` in its folder.
+    def keep(self, run: Trial, recipe: Mapping[str, Any], path: str) -> None:
+        """Adds the row of a run that ended, whose folder is at a path.
 
         Other threads and processes may add theirs to the file meanwhile: its rows are read again under a lock.
 
         Raises BadInput: the run lacks an evaluation, or asked other questions in one; or its file is damaged.
         """
-        row = _of_run(run, recipe, RunFolder.existing(folder), code).row()
+        folder = RunFolder.existing(path)
+        evaluations = evaluations_of(folder, lambda evaluation: evaluation["split"].partition(CHOICE)[1])
+        if missing := [moment for moment in ("before", "after") if (OWN_SPLIT, moment, "") not in evaluations]:
+            raise BadInput(f"run {folder.path} has no evaluation {missing[0]} training.")
+        before, after = (evaluations[OWN_SPLIT, moment, ""]["question_ids"] for moment in ("before", "after"))
+        if before != after:
+            raise BadInput(f"run {folder.path} was not asked the same questions before and after training.")
+        steps = read_metrics(folder.metrics)
+        tokens, seconds = (sum(step.get(name, 0.0) for step in steps) for name in ("perf/tokens", "perf/cpu_seconds"))
+        version = folder.made_with.get("codea1", "")
+        row = Result(run, folder.config, evaluations, steps, recipe, tokens, seconds, version).row()
         self._path.parent.mkdir(parents=True, exist_ok=True)
         with open(f"{self._path}.lock", "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             self._rows = {**self._rows, **self._kept(), run: Result.of_row(row)}
             lines = [json.dumps(result.row()) for result in self._rows.values()]
             write_atomically(self._path, gzip.compress("\n".join(lines).encode(), mtime=0))
-        for name in left_over:
-            shutil.rmtree(Path(folder) / name, ignore_errors=True)
 
     def _kept(self) -> dict[Trial, Result]:
         """Returns the rows of the file; none where there is none. Raises BadInput: it is damaged."""
@@ -326,32 +289,3 @@ class Results:
         except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
             raise BadInput(f"results {self._path} are damaged: {type(error).__name__}: {error}.") from None
         return {row.run: row for row in rows}
-
-
-def _evaluations(folder: RunFolder) -> dict[Key, dict[str, Any]]:
-    """Returns what a run itself measured and what `codea1.benchmark` did of its last step, without a choice.
-
-    Raises BadInput: the run lacks an evaluation of its own, or asked other questions after training.
-    """
-    found, moments = {}, ("before", "after")
-    for name, evaluation in evaluations_of(folder):
-        if name in moments:
-            found[OWN_SPLIT, name, ""] = evaluation
-        elif evaluation["split"] not in ("validation", OWN_SPLIT) and CHOICE not in evaluation["split"]:
-            key = evaluation["split"], moments[evaluation["step"] > 0], ""
-            if key not in found or found[key]["step"] <= evaluation["step"]:
-                found[key] = evaluation
-    for moment in moments:
-        if (OWN_SPLIT, moment, "") not in found:
-            raise BadInput(f"run {folder.path} has no evaluation {moment} training.")
-    before, after = (found[OWN_SPLIT, moment, ""]["question_ids"] for moment in moments)
-    if before != after:
-        raise BadInput(f"run {folder.path} was not asked the same questions before and after training.")
-    return found
-
-
-def _of_run(run: Trial, recipe: Mapping[str, Any], folder: RunFolder, code: str) -> Result:
-    rows = read_metrics(folder.metrics)
-    tokens, seconds = (sum(row.get(name, 0.0) for row in rows) for name in ("perf/tokens", "perf/cpu_seconds"))
-    found = _evaluations(folder)
-    return Result(run, folder.config, found, rows, recipe, tokens, seconds, code, size=size_of(folder.config))

@@ -18,14 +18,13 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput
 
 _DONE, _LOGS = "done", "logs"  # folders in the workdir
 _ATTEMPTS = 3  # at a job that asks to be started again
-# That a job takes on two idle cores, for the first plan; what has run since corrects them.
-_SECONDS = {"warm start": 300.0, "SFT": 110.0, "suites": 60.0, "train": 240.0, "export": 20.0}
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ class Job:
     """One command to run."""
 
     name: str
-    kind: str  # of _SECONDS
+    kind: str  # those of one take about as long
     arguments: tuple[str, ...]  # after `python`
     needs: tuple[str, ...] = ()  # names of jobs whose output it reads
 
@@ -62,7 +61,6 @@ class Schedule:
         at_once: int = 1,
         hours: float = math.inf,
         done: Callable[[Job], None] = lambda job: None,
-        begins: Callable[[Job], None] = lambda job: None,
     ):
         """Plans the jobs; nothing is written yet.
 
@@ -72,13 +70,11 @@ class Schedule:
           at_once: how many jobs run at the same time.
           hours: after which no job begins, and those that run save what they have and end.
           done: called after each job that ended well, before it counts as done.
-          begins: called before each start of a job's process.
         """
         self._jobs, self._folder, self._at_once = list(jobs), Path(folder), at_once
-        self._done, self._begins = done, begins
+        self._done = done
         self._deadline = time.monotonic() + 3600 * hours
         self._failures: dict[str, str] = {}  # why, by the name of the job that did not end well or could not begin
-        self._began: dict[Job, float] = {}  # when each job that runs was started first
         self._processes: dict[Job, subprocess.Popen] = {}
         self._lock = threading.Lock()  # of the processes, and whether they are being stopped
         self._is_stopping = False
@@ -157,13 +153,12 @@ class Schedule:
             f"[{self._jobs.index(job) + 1}/{len(self._jobs)}] {job.name}: {self._time_left()}\n  {job.command}",
             flush=True,
         )
-        began = self._began[job] = time.monotonic()
+        began = time.monotonic()
         log = self._folder / _LOGS / f"{job.name}.log"
         for _ in range(_ATTEMPTS):
             code = self._exit_code(job, log)
             if code != RESTART_EXIT_CODE:
                 break
-        del self._began[job]
         if code == 0:
             self._done(job)
             marker = {"command": job.command, "seconds": time.monotonic() - began}
@@ -179,7 +174,6 @@ class Schedule:
         with self._lock, log.open("ab") as output:
             if self._is_stopping:
                 return None
-            self._begins(job)
             # In a session of its own, so that the terminal's ^Z and ^C reach it through its parent and not twice.
             process = self._processes[job] = subprocess.Popen(
                 (sys.executable, *job.arguments), stdout=output, stderr=subprocess.STDOUT, start_new_session=True
@@ -190,16 +184,13 @@ class Schedule:
         return code
 
     def _time_left(self) -> str:
-        """Returns what is left by the estimates, corrected by how those of the same kind turned out."""
+        """Returns how long the others take if each takes as long as the mean of its kind did, or of all."""
         taken = {job: seconds for job in self._jobs if (seconds := seconds_taken(job, self._folder)) is not None}
-        spent = {job: time.monotonic() - began for job, began in list(self._began.items())}
-        left = 0.0
-        for job in self._jobs:
-            if job not in taken and job.name not in self._failures:
-                same = [each for each in taken if each.kind == job.kind] or list(taken)
-                factor = sum(taken[each] for each in same) / sum(_SECONDS[each.kind] for each in same) if same else 1
-                left += max(0.0, _SECONDS[job.kind] * factor - spent.get(job, 0.0))
-        return f"about {max(1, round(left / self._at_once / 60))} min left for all" if left else "nothing left"
+        left = [job for job in self._jobs if job not in taken and job.name not in self._failures]
+        if not left or not taken:
+            return f"{len(left)} left"
+        of_kinds = [[taken[job] for job in taken if job.kind == other.kind] or [*taken.values()] for other in left]
+        return f"{len(left)} left, about {max(1, round(sum(map(mean, of_kinds)) / self._at_once / 60))} min"
 
 
 def marker_of(name: str, folder: str | Path) -> Path:

@@ -18,7 +18,6 @@ from codea1.lab.study.results import (
     Measured,
     Result,
     differences,
-    of_one_code,
     require_seeds_of_one_arm,
     same_questions,
     stacked,
@@ -82,11 +81,6 @@ class Table:
         """Those of all cells."""
         return [comparison for row in self.rows for cell in row.cells for comparison in cell.comparisons]
 
-    @property
-    def is_published(self) -> bool:
-        """Whether the paper has a number for any cell."""
-        return any(cell.published is not None for row in self.rows for cell in row.cells)
-
 
 def tables(study: Study, results: Iterable[Result]) -> list[Table]:
     """Returns every table of a study at every size that a run was given of, the smallest first.
@@ -145,7 +139,7 @@ class _Filling:
                 compared = [self._compare(self._lines[key], line, column) for key in line.against]
                 cells.append(replace(self._cell(line, column), comparisons=tuple(filter(None, compared))))
             rows.append(TableRow(line.key, line.title, tuple(cells), self._spent(line)))
-        notes = (self._undone(), self._codes(), self._samples(), dict.fromkeys(self._measured()), self._starts())
+        notes = (self._undone(), self._versions(), dict.fromkeys(self._measured()), self._starts())
         every = (*chain(*notes), *self._notes(), *self._detectable())
         return Table(self._layout, self._size, self._columns, _adjusted(rows), every)
 
@@ -180,7 +174,6 @@ class _Filling:
                 of_runs = [each.measured(measure, moment, line.tester) for each in runs if each.run.seed == seed]
                 every = list(chain.from_iterable(of_runs))
                 what = f"{line.title}, {measure.split}, seed {seed},"
-                samples_of(every, what)
                 if names := differing(every):
                     raise BadInput(f"{what} was measured with more than one {', '.join(names)}: use one evaluation.")
                 taken += every[:1]
@@ -199,11 +192,9 @@ class _Filling:
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
         """Returns one cell's comparison with that of another row.
 
-        None where they share no seed or no question, are of different code, or are ends of curves, which have no
-        questions to compare by.
+        None where they share no seed or no question, or are ends of curves, which have no questions to compare by.
         """
-        codes = [run for each in (against, line) for run in self._runs(each.arm).values()]
-        if not column.measures[0].split or not of_one_code(codes):
+        if not column.measures[0].split:
             return None
         before, after = (self._scores(each, column) for each in (against, line))
         seeds = tuple(seed for seed in after if seed in before)
@@ -240,29 +231,21 @@ class _Filling:
         if missing := self._missing():
             yield f"Runs of this table that are not done: {missing}."
 
-    def _codes(self) -> Iterator[str]:
-        """Yields that rows of different code are not compared, with their digests."""
-        arms: dict[str, dict[str, None]] = {}
+    def _versions(self) -> Iterator[str]:
+        """Yields by what versions the runs were begun, where they are several."""
+        rows: dict[str, dict[str, None]] = {}
         for line in self._lines.values():
             for run in self._runs(line.arm).values():
-                arms.setdefault(run.code, {})[line.title] = None
-        if len({code for joined in arms for code in joined.split("+")}) > 1:
-            listed = "; ".join(f"{code or 'unknown'} ({', '.join(titles)})" for code, titles in arms.items())
-            yield f"Rows of different code are not compared; their digests: {listed}."
-
-    def _samples(self) -> Iterator[str]:
-        """Yields with how many samples of a question each row was measured, where the user chooses that."""
-        counts = {}
-        for line in self._lines.values():
-            taken = (self._all_scores(line, column).values() for column in self._columns)
-            measured = [each for by_seed in taken for parts in by_seed for each in parts]
-            if count := samples_of(measured, line.title):
-                counts[line.title] = count
-        if counts:
-            yield f"Samples of a question: {', '.join(f'{title} {count}' for title, count in counts.items())}."
+                rows.setdefault(run.version or "unknown", {})[line.title] = None
+        if len(rows) > 1:
+            listed = "; ".join(f"{version} ({', '.join(titles)})" for version, titles in rows.items())
+            yield f"Runs were begun by different versions: {listed}."
 
     def _measured(self) -> Iterator[str]:
-        """Yields in what rows were measured differently on a benchmark, and of how many tasks a row has a number."""
+        """Yields with how many samples, and in what else differently, rows were measured on a benchmark.
+
+        And of how many tasks a row has a number, where it has none for some.
+        """
         measures = [(column, place) for column in self._columns for place in range(len(column.measures))]
         for (column, place), is_chosen in product(measures, (False, True)):
             measure = column.measures[place]
@@ -271,7 +254,8 @@ class _Filling:
             lines = [line for line in self._lines.values() if bool(line.tester) == is_chosen]
             taken = {line.title: [each[place] for each in self._scores(line, column).values()] for line in lines}
             rows = {title: measured for title, measured in taken.items() if measured}
-            for name in differing(chain.from_iterable(rows.values())):
+            every = [*chain.from_iterable(rows.values())]
+            for name in dict.fromkeys([*(["samples"] if every else []), *differing(every)]):
                 values = (f"{title} {each.settings.get(name, '-')}" for title, seeds in rows.items() for each in seeds)
                 yield f"{measure.split}, {name}: {', '.join(dict.fromkeys(values))}."
             for title, seeds in rows.items():
@@ -361,17 +345,6 @@ def _adjusted(rows: Sequence[TableRow]) -> tuple[TableRow, ...]:
         return replace(cell, comparisons=tuple(replace(each, p_holm=next(p_holm)) for each in cell.comparisons))
 
     return tuple(replace(row, cells=tuple(map(adjusted, row.cells))) for row in rows)
-
-
-def samples_of(measured: Iterable[Measured], what: str) -> str:
-    """Returns with how many samples of a question all were measured; empty where that number is fixed.
-
-    Raises BadInput: with several numbers; `what` was measured is named.
-    """
-    counts = sorted({each.samples for each in measured if each.samples})
-    if len(counts) > 1:
-        raise BadInput(f"{what} was measured with {' and with '.join(counts)} samples of a question: use one number.")
-    return "".join(counts)
 
 
 def differing(measured: Iterable[Measured]) -> list[str]:

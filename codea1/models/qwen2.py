@@ -70,7 +70,7 @@ class _Initialiser:
     ) -> None:
         """Gives a module the kernel called `name`, and its adapter where there are adapters: A drawn as PEFT does, B 0.
 
-        `project` multiplies by them, and its arguments say what they are here.
+        `axes` names the dimensions of `shape`, of which the first `contracted` are inputs. `project` multiplies by them.
         """
         setattr(module, f"{name}_kernel", self.weight(shape, axes))
         if rank := self._config.lora_rank:
@@ -91,9 +91,9 @@ class _Initialiser:
 def project(
     module: Any, name: str, x: Float[Array, "B T *E"], axes: tuple[str, ...], contracted: int = 1
 ) -> Float[Array, "B T *O"]:
-    """Multiplies x by a kernel of a module, see `dense`; its adapter, where it has one, adds to that."""
+    """Multiplies x by a kernel of a module, see `dense`, and adds what its adapter makes of x, where it has one."""
     kernel, config = getattr(module, f"{name}_kernel")[...], module.config
-    if is_transposed(kernel):
+    if is_transposed(kernel):  # with the adapter added to it: see `rollout.functions`
         return dense_of_few(x, kernel, contracted)
     y = dense(x, kernel, axes, contracted)
     if not config.lora_rank:
@@ -113,7 +113,7 @@ class RMSNorm(nnx.Module):
         """Normalises the last dimension of `x`."""
         x32 = x.astype(jnp.float32)
         normal = x32 * jax.lax.rsqrt(jnp.mean(jnp.square(x32), axis=-1, keepdims=True) + self.eps)
-        # The product of two bfloat16 is exact in float32: rounded once, it is theirs.
+        # float32 holds the product of two bfloat16 exactly, so one rounding gives their bfloat16 product.
         normal32 = normal.astype(x.dtype).astype(jnp.float32)
         return (normal32 * rounded(self.scale[...], x.dtype)).astype(x.dtype)
 
@@ -272,7 +272,7 @@ class Qwen2(nnx.Module):
         return (self.embedding if self.config.tie_word_embeddings else self.lm_head)[...]
 
     def logits(self, hidden_BTD: Float[Array, "B T D"]) -> Float32[Array, "B T V"]:
-        """Returns the largest array of all: for long sequences see `learn.log_probs`."""
+        """Returns logits in float32, which take much memory: for long sequences see `learn.log_probs`."""
         if self._for_few_rows:
             rows_XD = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
             return times_few(self.head_VD, rows_XD, jnp.float32).reshape(*hidden_BTD.shape[:2], -1)
@@ -300,7 +300,7 @@ def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:
 def initialise(config: Qwen2Config, key: Array, shardings: Any = None) -> Params:
     """Draws random parameters, each on its own devices where `shardings` (of `sharding.param_shardings`) is given.
 
-    The values depend on `key` alone, not on the sharding; those of the base not on whether there are adapters.
+    The values depend on `key` alone, not on the sharding. Adapters do not change the weights of the base.
     """
 
     def create(key: Array) -> Params:

@@ -209,12 +209,12 @@ class Run(Trainer):
         self._record.write_evaluation(name, self._validation.evaluate(step))
 
     def _save_if_due(self, step: int, row: Metrics) -> None:
-        # The best step must be there to be kept, whenever validation finds it.
+        # A new best step is saved between regular checkpoints, too.
         due = step % self._config.checkpoint.every == 0 or step in (self._config.steps, self._validation.best.step)
         score = row.get("validation/score")
         if due and self._saved < step:
             self._save(score)
-        elif due and score is not None:  # it was saved when validation was cut off
+        elif due and score is not None:  # a stop saved the step before its validation ended
             self._checkpoints.set_score(step, score)
         else:
             self._checkpoints.check()
@@ -234,7 +234,7 @@ class Run(Trainer):
             raise self._diverged(not_finite_after(self._position.step, names))
         row = self._position.row
         soundness = self._position.soundness
-        if soundness.learns_well:
+        if soundness.learns_well:  # this step is the last sound one in the checkpoint that is written here
             soundness.sound = self._position.step
         state = {
             "best": dataclasses.asdict(self._validation.best),

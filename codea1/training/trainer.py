@@ -1,4 +1,4 @@
-"""A trainer: it plays the steps of Algorithm 1 with assembled players, and keeps nothing. `Run` keeps what it does."""
+"""A trainer plays the steps of Algorithm 1 with assembled players, and writes nothing to disk; `Run` does."""
 
 import contextlib
 import time
@@ -42,7 +42,7 @@ class Trainer(ABC):
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[Step]:
         """Begins a step, and adds to its metrics, when it ends, all but those of validation."""
-        self._grader.take_stats()  # of the last validation, like those of the players
+        self._grader.take_stats()  # drops what validation counted, as the next call does for the players
         for player in self._policies.values():
             player.take_rollout_metrics()
         parts, cpu_seconds = self._parts, time.process_time()
@@ -60,7 +60,7 @@ class Trainer(ABC):
         """Does what comes after the last step."""
 
     def _compile(self, *, learning: bool = True) -> None:
-        """Compiles what the players call, what learning calls only where it is asked for."""
+        """Compiles what generation calls, and what learning calls where `learning` is True and a player learns."""
         for name, player in self._policies.items():
             warm_ups = {"generation": player.warm_up}
             if learning and player.learns:
@@ -94,7 +94,10 @@ class Trainer(ABC):
         return metrics | memory_metrics(self._hosts)
 
     def _sandbox_metrics(self, seconds: Mapping[str, float]) -> Metrics:
-        """Returns sums over the hosts, and how long this host waited for their gradings. A collective."""
+        """Returns counters summed over the hosts, this host's waiting as shares, and the weakest isolation.
+
+        A collective.
+        """
         measured = self._grader.take_stats(), self._sandbox.isolation.strength
         stats, strengths = zip(*self._hosts.exchange(measured), strict=True)
         metrics = {f"sandbox/{name}": float(sum(host[name] for host in stats)) for name in stats[0]}

@@ -82,7 +82,7 @@ def test_the_critic_learns_returns_it_can_see(critic):
     weights = (mask / mask.sum()).astype(np.float32)
     batch = ValueBatch(rows, mask, weights, np.zeros(rows.shape, np.float32), returns)
     abstract = laid_out(batch, jax.tree.map(lambda _: batch_sharding(critic.mesh), batch))
-    update = Update(ValueLoss(critic.graphdef, 0.0), OPTIMIZER, laid_out(state, shardings), [abstract])
+    update = Update(ValueLoss(critic.graphdef, value_clip=10.0), OPTIMIZER, laid_out(state, shardings), [abstract])
     losses = []
     for _ in range(60):
         state, report = update(state, [batch], 1e-2)

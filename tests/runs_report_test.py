@@ -12,7 +12,7 @@ from rich.console import Console
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.evaluation.statistics import bootstrap_interval
 from codea1.lab.report import figures
-from codea1.lab.report.run_report import compare, report_run, write_report
+from codea1.lab.report.run_report import compare, comparison_table, report_run, write_report
 from codea1.lab.report.tables import evaluation_table
 from codea1.lab.study.report import report_runs
 from codea1.runs.folder import RunFolder
@@ -132,10 +132,9 @@ def test_a_run_without_results_yet(folder: RunFolder):
 
 def test_one_sided_and_unknown_metrics_are_shown_too(folder: RunFolder):
     write_evaluation(folder, "before", evaluation(0, own_metric=[0.5] * 4, test_validity=[0.5] * 4))
-    rows = compare(folder)
-    assert [row.cells() for row in rows] == [
-        ("own_metric", "50.0 [0.0, 100.0]", "-", "-"),
-        ("Test validity", "50.0 [0.0, 100.0]", "-", "-"),
+    assert comparison_table(compare(folder)).rows == [
+        ["own_metric", "50.0 [0.0, 100.0]", "-", "-"],
+        ["Test validity", "50.0 [0.0, 100.0]", "-", "-"],
     ]
 
 
@@ -158,7 +157,7 @@ def test_questions_without_a_value_are_left_out_of_the_difference(folder: RunFol
     write_evaluation(folder, "after", evaluation(9, test_strict_kill=[0.5, 1.0, nan, 0.5]))
     (row,) = compare(folder)
     assert row.difference.mean == 0.25
-    assert row.cells()[0] == "Test strict kill (2 left out)"
+    assert comparison_table([row]).rows[0][0] == "Test strict kill (2 left out)"
     shown = io.StringIO()
     Console(file=shown).print(evaluation_table(read_evaluation(folder, "after"), ""))
     assert "Test strict kill (1 left out)" in shown.getvalue()

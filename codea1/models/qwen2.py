@@ -70,7 +70,7 @@ class _Initialiser:
     ) -> None:
         """Gives a module the kernel called `name`, and its adapter where there are adapters: A drawn as PEFT does, B 0.
 
-        `axes` names the dimensions of `shape`, of which the first `contracted` are inputs. `project` multiplies by them.
+        The first `contracted` dimensions of `shape`, which `axes` names, are inputs. `project` multiplies by them.
         """
         setattr(module, f"{name}_kernel", self.weight(shape, axes))
         if rank := self._config.lora_rank:

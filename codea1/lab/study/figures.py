@@ -71,7 +71,7 @@ def _rows(table: Table) -> Figure:
             _draw_bars(axes, ours, color=_COLORS[0], label="ours", linestyle="none")
         if published := [(place, cell.published) for place, cell in cells if cell.published is not None]:
             axes.plot(*zip(*published, strict=True), color=_COLORS[1], label="paper", marker="o", mfc="none", ls=":")
-        style(axes, f"{column.title} (%)")
+        style(axes, f"{column.title} (%)", xlabel="")
         axes.set_xticks(places, [row.title for row in table.rows], rotation=20, ha="right")
     _legend(figure)
     return figure

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from rich.console import Console
 
 from codea1 import watch
@@ -67,7 +68,8 @@ def put(workdir: Path, config: Any = CONFIG, metrics: Any = METRICS, evaluation:
     (workdir / "config.json").write_text(json.dumps(config))
     (workdir / "metrics.jsonl").write_text(json.dumps(metrics) + "\n")
     (workdir / "evaluations" / "after.json").write_text(json.dumps(evaluation))
-    (workdir / "samples" / "step_000001.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (workdir / "samples" / "step_000001.jsonl.zst").write_bytes(zstandard.compress(lines.encode()))
 
 
 def changed(value: Any, replace: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
@@ -115,11 +117,12 @@ def test_what_a_runs_files_say_neither_steers_a_terminal_nor_becomes_markup(
 
 
 @pytest.mark.parametrize(
-    "name", ["config.json", "metrics.jsonl", "evaluations/after.json", "samples/step_000001.jsonl"]
+    "name", ["config.json", "metrics.jsonl", "evaluations/after.json", "samples/step_000001.jsonl.zst"]
 )
 def test_what_is_nested_too_deep_is_named(tmp_path: Path, capsys: pytest.CaptureFixture, name: str):
     put(tmp_path)
-    (tmp_path / name).write_text(f'{{"step": {DEEP}}}\n{{}}\n')
+    content = f'{{"step": {DEEP}}}\n{{}}\n'.encode()
+    (tmp_path / name).write_bytes(zstandard.compress(content) if name.endswith(".zst") else content)
     read(tmp_path)
     assert re.search(rf"error: \S*{name}\W", capsys.readouterr().err)
 

@@ -227,7 +227,7 @@ def test_the_last_samples_move_to_fewer_slots(policy, wide, monkeypatch):
     def noting(size: int, decode: Function) -> Callable:
         return lambda *arguments: (slots.append(size), decode(*arguments))[1]
 
-    decode = {size: noting(size, function) for size, function in wide._functions.decode.items()}
+    decode = {key: noting(key[0], function) for key, function in wide._functions.decode.items()}
     monkeypatch.setattr(wide, "_functions", dataclasses.replace(wide._functions, decode=decode))
     wanted = requests(16)
     samples = generate(wide, policy, wanted)

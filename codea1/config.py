@@ -457,6 +457,8 @@ def _check_values(config: ConfigDict) -> None:
         if not holds:
             raise BadInput(f"config.{key} is {attrgetter(key)(config)!r}; it must {rule}.")
 
+    if gone := removed.removed_name("the method", config.method, removed.METHODS):
+        raise BadInput(gone)
     for key, field in FIELDS.items():
         check(key, field.holds(attrgetter(key)(config)), field.rule)
     for name in ("code", "test"):

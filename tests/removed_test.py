@@ -1,10 +1,10 @@
 """What was removed is refused in one sentence that names the last commit with it, and the docs list it."""
 
-import json
 import subprocess
 import sys
 
 import pytest
+from ml_collections import ConfigDict
 
 from codea1.config import default_config, use_method, validate
 from codea1.data.loader import load_questions
@@ -12,6 +12,7 @@ from codea1.data.sources import source_of
 from codea1.lab.worlds.worlds import WORLDS, world_named
 from codea1.runs.folder import RunFolder
 from codea1.runtime import removed
+from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 from tests.conftest import ROOT
 
@@ -27,16 +28,22 @@ def test_a_field_is_refused_in_a_config_and_in_a_run(tmp_path, name):
         config.update({section: {key: 1}})
     with pytest.raises(BadInput, match=rf"^config\.{field} {SENTENCE}"):
         validate(config)
-    (tmp_path / "config.json").write_text(json.dumps(config.to_dict()))
+    (tmp_path / "config.json").write_text(config.to_json())
     for opened in (RunFolder.existing, lambda path: RunFolder.check(path, default_config().to_dict())):
         with pytest.raises(BadInput, match=rf"config\.json: config\.{field} {SENTENCE}"):
             opened(str(tmp_path))
 
 
+def test_a_field_of_a_section_that_is_gone_is_refused_as_a_flag():
+    with pytest.raises(BadInput, match=rf"config\.noise {SENTENCE}"):
+        read_config(validate, ["--config=tiny", "--config.noise.wrong_answers=0.1"])
+
+
 def test_a_method_or_reward_is_refused():
     for name in removed.METHODS:
-        with pytest.raises(BadInput, match=f"the method {name} {SENTENCE}; use"):
-            use_method(default_config(), name)
+        for use in (use_method, lambda config, name: validate(ConfigDict(config.to_dict() | {"method": name}))):
+            with pytest.raises(BadInput, match=f"the method {name} {SENTENCE}; use"):
+                use(default_config(), name)
     for name in removed.REWARDS:
         config = default_config()
         config.game.reward = name

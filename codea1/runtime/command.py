@@ -35,7 +35,7 @@ from codea1.runtime.errors import (
     runtime_exit_code,
 )
 from codea1.runtime.fields import leaves, nearest
-from codea1.runtime.removed import COMMANDS, removed_name
+from codea1.runtime.removed import COMMANDS, removed_field, removed_name
 
 # Where shipped configs are: beside the package in the repository, in it where it is installed from a wheel.
 CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
@@ -236,7 +236,8 @@ def _said(error: BaseException) -> str:
     if "'get_config'" in said or "'NoneType'" in said:
         return "it must define get_config(arg), which returns the config"
     if isinstance(error, KeyError):
-        return f"the config has no field {said.rpartition('lookup: ')[2]}"
+        field = said.rpartition("lookup: ")[2]
+        return removed_field(field).rstrip(".") or f"the config has no field {field}"
     return f"{type(error).__name__}: {said}"
 
 

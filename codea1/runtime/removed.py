@@ -18,11 +18,9 @@ WORLDS = dict.fromkeys(
     ("r8", "r16", "r32", "r100", "stated", "left", "met", "shifted", "neither"), "the world classic or blind"
 )
 COMMANDS = {
-    "exploit": "study",
-    "league": "study",
+    **dict.fromkeys(("exploit", "league", "replay"), ""),
     "minimal": "python -m codea1.lab.minimal",
     "mutate": "convert with --mutants=N",
-    "replay": "",
     "sweep": "study",
 }
 
@@ -34,10 +32,7 @@ def removed_field(name: str) -> str:
 
 
 def removed_name(kind: str, name: str, table: dict[str, str]) -> str:
-    """Returns the sentence about a name in one of the tables above; "" where the name is not there.
-
-    `kind` is what such names are of: "the method".
-    """
+    """Returns the sentence about a name of a kind, "the method", in one of the tables above; "" where it is in none."""
     return _sentence(f"{kind} {name}", table[name]) if name in table else ""
 
 

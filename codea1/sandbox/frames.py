@@ -25,7 +25,7 @@ PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces, see `child.s
 _WORDS = frozenset((LOADED, ERROR, OPAQUE, TOO_LARGE))
 _FROM_CHILDREN = _WORDS | {VALUE, PIECES, VERDICT, DIGESTS}
 _HEADER = struct.Struct(">IIc")
-_PROGRAM = struct.Struct(">cIQ")
+_PROGRAM = struct.Struct(">cI?Q")
 _NAME = struct.Struct(">H")
 _MARSHAL_VERSION = 2  # the last that does not write shared objects differently from equal ones
 
@@ -53,16 +53,16 @@ def pack(index: int, kind: bytes, payload: bytes = b"") -> bytes:
     return _HEADER.pack(len(payload), index, kind) + payload
 
 
-def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int) -> bytes:
-    """Packs the PROGRAM frame: a source, the seed of `random`, and the bytes that all answers may take."""
-    settings = _PROGRAM.pack(reply.value, seed, output_bytes)
+def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int, backward: bool = False) -> bytes:
+    """Packs the PROGRAM frame: a source, the seed of `random`, the bytes of all answers, if sets iterate backwards."""
+    settings = _PROGRAM.pack(reply.value, seed, backward, output_bytes)
     return pack(LOAD, PROGRAM, settings + source.encode("utf-8", "surrogatepass"))
 
 
-def unpack_program(payload: bytes) -> tuple[str, Reply, int, int]:
-    """Unpacks (source, reply, seed, output_bytes) of a PROGRAM frame's payload."""
-    reply, seed, output_bytes = _PROGRAM.unpack_from(payload)
-    return payload[_PROGRAM.size :].decode("utf-8", "surrogatepass"), Reply(reply), seed, output_bytes
+def unpack_program(payload: bytes) -> tuple[str, Reply, int, bool, int]:
+    """Unpacks (source, reply, seed, backward, output_bytes) of a PROGRAM frame's payload."""
+    reply, seed, backward, output_bytes = _PROGRAM.unpack_from(payload)
+    return payload[_PROGRAM.size :].decode("utf-8", "surrogatepass"), Reply(reply), seed, backward, output_bytes
 
 
 def pack_call(index: int, entry_point: str, arguments: bytes) -> bytes:

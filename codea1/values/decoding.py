@@ -4,9 +4,10 @@ Standard library only: this runs inside the sandbox too.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, time
 from fractions import Fraction
+from types import MappingProxyType
 from typing import Any
 
 from codea1.values.encoding import (
@@ -24,19 +25,18 @@ from codea1.values.encoding import (
 )
 
 
-def decode_exact(data: bytes, *, hashed: bool = True, reordered: bool = False) -> Any:
+def decode_exact(data: bytes, *, hashed: bool = True, sets: Mapping[type, type] = MappingProxyType({})) -> Any:
     """Returns the value `encode_exact` encoded, types and all. Raises ValueError for what is not such an encoding.
-
-    An encoding has no order of a set's members, and CPython's depends on how the set was made. Sets are made by adding
-    members in the order of their encodings or, `reordered`, at once and in the opposite order: {12, 13, 14, 15, 16} is
-    then iterated from 16, as the literal is.
 
     Building a set or dict takes time quadratic in members that were chosen for that. Without `hashed` none is built:
     there are `Members` and `Pairs` instead, whose members nothing has compared.
+
+    Args:
+      sets: the classes to make instead of `set` and `frozenset`.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"an encoded value has {len(data)} bytes, the limit is {MAX_BYTES}")
-    decoder = _Decoder(data, hashed, reordered)
+    decoder = _Decoder(data, sets if hashed else _UNHASHED)
     try:
         value = decoder.value(0)
     except (struct.error, LookupError, TypeError, ArithmeticError, NotPlainData) as error:
@@ -80,10 +80,10 @@ _PACKED_CODES = dict(PACKED.values())
 class _Decoder:
     """Reads one exact encoding, never allocating more than the bytes at hand can justify."""
 
-    def __init__(self, data: bytes, hashed: bool, reordered: bool) -> None:
+    def __init__(self, data: bytes, kinds: Mapping[type, type]) -> None:
+        """Takes an encoding, and the classes to make instead of others."""
         self.data = data
-        self.hashed = hashed
-        self.reordered = reordered
+        self.kinds = kinds
         self.position = 0
         self.nodes = 0
 
@@ -113,15 +113,13 @@ class _Decoder:
 
     def container(self, tag: bytes, depth: int) -> object:
         kind, count = _CONTAINERS[tag], self.count()
-        if not self.hashed:
-            kind = _UNHASHED.get(kind, kind)
+        kind = self.kinds.get(kind, kind)
         if kind in (list, tuple, Members):
             value = kind(self.sequence(count, depth))
         elif kind in (dict, Pairs):
             value = kind([(self.value(depth + 1), self.value(depth + 1)) for _ in range(count)])
         else:
-            members = [self.value(depth + 1) for _ in range(count)]
-            value = kind(dict.fromkeys(reversed(members)) if self.reordered else members)
+            value = kind([self.value(depth + 1) for _ in range(count)])
         if len(value) != count:
             raise ValueError("malformed value encoding: members are repeated or miscounted")
         return value
@@ -168,5 +166,5 @@ _FROM_BYTES: dict[bytes, Callable[[bytes], object]] = {
     b"B": bytearray,
 }
 _CONTAINERS = {b"l": list, b"t": tuple, b"S": set, b"Z": frozenset, b"d": dict}
-_UNHASHED = {set: Members, frozenset: Members, dict: Pairs}
+_UNHASHED: Mapping[type, type] = {set: Members, frozenset: Members, dict: Pairs}
 _RECORD_TYPES = {tag: kind for kind, (tag, _, _) in RECORDS.items()}

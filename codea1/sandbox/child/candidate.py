@@ -8,10 +8,12 @@ Standard library only: this runs inside the sandbox.
 
 import random
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
 from codea1.sandbox import frames
+from codea1.sandbox.child.backward_sets import SETS, compiled, turn_backward
 from codea1.values import NotPlainData, TooLarge, decode_exact, encode_canonical, encode_exact
 from codea1.values.entry_points import apply_form, form_of, function_of
 
@@ -20,14 +22,16 @@ MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay c
 
 def serve(fd: int, first: frames.Frame) -> None:
     """Answers one PROGRAM frame, already read, and every frame that follows on the socket `fd`."""
-    source, reply, seed, output_bytes = frames.unpack_program(first.payload)
+    source, reply, seed, backward, output_bytes = frames.unpack_program(first.payload)
     try:
+        if backward:
+            turn_backward()
         namespace = run_program(source, seed)
     except BaseException as error:
         frames.write(fd, frames.pack(frames.LOAD, frames.ERROR, describe(error)))
         return
     frames.write(fd, frames.pack(frames.LOAD, frames.LOADED))
-    answers = _Answers(namespace, reply, reordered=seed != 0)
+    answers = _Answers(namespace, reply, SETS if backward else {})
     while (frame := frames.read(fd)) is not None:
         kind, payload = answers.to(frame)
         if len(payload) > output_bytes:
@@ -40,7 +44,7 @@ def run_program(source: str, seed: int) -> dict:
     """Runs a program's definitions as a new module, with randomness seeded; returns its namespace."""
     seed_randomness(seed)
     namespace = new_module(MODULE_NAME)
-    exec(compile(source, f"<{MODULE_NAME}>", "exec", dont_inherit=True), namespace)
+    exec(compiled(source, f"<{MODULE_NAME}>"), namespace)
     return namespace
 
 
@@ -74,8 +78,8 @@ def describe(error: BaseException) -> bytes:
 class _Answers:
     """A loaded program that answers CALL and FETCH frames."""
 
-    def __init__(self, namespace: dict, reply: frames.Reply, reordered: bool) -> None:
-        self.namespace, self.reordered = namespace, reordered
+    def __init__(self, namespace: dict, reply: frames.Reply, sets: Mapping[type, type]) -> None:
+        self.namespace, self.sets = namespace, sets
         self.encode = encode_canonical if reply is frames.Reply.CANONICAL else encode_exact
         self.in_pieces = reply is frames.Reply.IN_PIECES
         self.large: list[list | tuple] = []  # values too large to send at once
@@ -87,7 +91,7 @@ class _Answers:
         asked, arguments = frames.unpack_call(frame.payload)
         entry_point, form = function_of(asked), form_of(asked)
         try:
-            positional, keywords = decode_exact(arguments, reordered=self.reordered)
+            positional, keywords = decode_exact(arguments, sets=self.sets)
             if entry_point not in self.namespace:
                 raise NameError(f"name {entry_point!r} is not defined")
             value = self.namespace[entry_point](*positional, **keywords)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from codea1.sandbox.child.backward_sets import compiled
 from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, PROGRAMS, tidied
 
 _FILE = "<solution>"
@@ -29,8 +30,8 @@ Kinds = dict[str, str]  # by parameter
 
 def define(namespace: dict[str, Any], preamble: str, program: str) -> None:
     """Runs a program's definitions after its preamble's."""
-    exec(compile(preamble, "<preamble>", "exec", dont_inherit=True), namespace)
-    exec(compile(program, _FILE, "exec", dont_inherit=True), namespace)
+    exec(compiled(preamble, "<preamble>"), namespace)
+    exec(compiled(program, _FILE), namespace)
 
 
 def define_method(
@@ -139,8 +140,7 @@ def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> Non
     written. Exit code 0 ends a run like its last line; any other is raised. After `os._exit` nothing more of the
     program runs.
     """
-    before = compile(preamble, "<preamble>", "exec", dont_inherit=True)
-    code = compile(program, _FILE, "exec", dont_inherit=True)
+    before, code = compiled(preamble, "<preamble>"), compiled(program, _FILE)
 
     def stdout(text: str) -> str:
         module = ModuleType("__main__")

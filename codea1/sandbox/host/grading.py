@@ -13,10 +13,12 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, Memo, digest, every, start
+from codea1.sandbox.child.backward_sets import makes_sets
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import AnyCall, AnyTest, Outcome, ScriptRun
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
@@ -81,7 +83,8 @@ class GroundTruthAnswer:
 
     usable: bool
     value: bytes  # its exact encoding; empty when not usable
-    reason: str  # "" or "raises", "does not raise", "not plain data", "nan", "disagrees", "timeout", "infra"
+    # "" or "raises", "does not raise", "not plain data", "nan", "disagrees", "set order", "timeout", "infra"
+    reason: str
     cpu_seconds: float
 
 
@@ -196,7 +199,8 @@ class Grader:
             asked = {i: call for i in failed if (call := _Judgement.of(tests[i], outcomes[keys[i]].payload))}
             expected = {i: call for i in asked if (call := _Judgement.of(tests[i], tests[i].expected))}
             different = list(dict.fromkeys([*expected.values(), *asked.values()]))
-            said = dict(zip(different, (yield from _outcomes(self._pool, checker, different, 0)), strict=True))
+            judgements = yield from _outcomes(self._pool, checker, different, HASH_SEEDS[0], backward=False)
+            said = dict(zip(different, judgements, strict=True))
             for i, call in expected.items():
                 verdicts[i], details[i] = _said(said[call], said[asked[i]])
         return Grading(ran.loaded, verdicts, details, ran.cpu_seconds)
@@ -270,18 +274,20 @@ def _said(of_expected: Outcome, of_printed: Outcome) -> tuple[Verdict, str]:
 
 
 def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> Awaiting[list[GroundTruthAnswer]]:
-    """Runs a ground truth twice; returns for each call the answer that both runs agree on, or why there is none.
+    """Runs a ground truth several times; returns for each call the answer that all runs agree on, or why there is none.
 
-    The second run has another hash seed, makes the sets in arguments in another way and takes the calls in the opposite
-    order, so that answers made of set order, randomness or what earlier calls left behind disagree.
+    The second run has another hash seed and takes the calls in the opposite order, so that answers made of hashes,
+    randomness or what earlier calls left behind disagree. A third, where the program or an argument makes sets, has
+    them iterate backwards. If that alone takes too long, nothing follows from it.
     """
-    first = yield from _answers(pool, program, calls, HASH_SEEDS[0])
+    run = partial(_answers, pool, program)
+    first = yield from run(calls, HASH_SEEDS[0])
     reasons = [_why_unusable(outcome, call) for outcome, call in zip(first, calls, strict=True)]
     seconds = [outcome.cpu_seconds for outcome in first]
     rest = [i for i in reversed(range(len(calls))) if not reasons[i]]
     # Or a call would have as many before it as at first.
     again = rest[:1] if len(rest) > 1 and any(i == place for place, i in enumerate(rest)) else []
-    second = yield from _answers(pool, program, [calls[i] for i in (*again, *rest)], HASH_SEEDS[1])
+    second = yield from run([calls[i] for i in (*again, *rest)], HASH_SEEDS[1])
     for i, outcome in zip(rest, second[len(again) :], strict=True):
         if outcome.kind in ("timeout", "infra"):
             reasons[i] = outcome.kind
@@ -289,6 +295,16 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> A
             reasons[i] = "disagrees"
         if reasons[i]:
             seconds[i] = max(seconds[i], outcome.cpu_seconds)
+    is_made = makes_sets(program)
+    rest = [i for i, call in enumerate(calls) if not reasons[i] and (is_made or _may_hold_sets(call.arguments))]
+    third = (yield from run([calls[i] for i in rest], HASH_SEEDS[0], backward=True)) if rest else []
+    for i, outcome in zip(rest, third, strict=True):
+        if outcome.kind == "infra":
+            reasons[i] = outcome.kind
+        elif outcome.kind != "timeout" and not (
+            outcome.kind == "value" and same_answer(calls[i].entry_point, first[i].payload, outcome.payload)
+        ):
+            reasons[i] = "set order"
     return [
         GroundTruthAnswer(not reason, b"" if reason else outcome.payload, reason, taken)
         for outcome, reason, taken in zip(first, reasons, seconds, strict=True)
@@ -303,9 +319,16 @@ def _raising_verdict(form: str, outcome: Outcome, *, has_loaded: bool) -> Verdic
     return _VERDICTS.get(outcome.kind, Verdict.FAIL)
 
 
-def _answers(pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int) -> Awaiting[list[Outcome]]:
+def _may_hold_sets(arguments: bytes) -> bool:
+    """Returns whether an exact encoding has the tag of a set or frozenset; a text may have the same letter."""
+    return b"S" in arguments or b"Z" in arguments
+
+
+def _answers(
+    pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int, backward: bool = False
+) -> Awaiting[list[Outcome]]:
     """Runs calls of a ground truth; to one that should raise and does so on purpose, True is the answer."""
-    outcomes = yield from _outcomes(pool, program, [_Asked.of(call) for call in calls], hash_seed)
+    outcomes = yield from _outcomes(pool, program, [_Asked.of(call) for call in calls], hash_seed, backward)
     for i, call in enumerate(calls):
         form, outcome = form_of(call.entry_point), outcomes[i]
         if form.startswith(RAISES):
@@ -317,12 +340,15 @@ def _answers(pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_see
     return outcomes
 
 
-def _outcomes(pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int) -> Awaiting[list[Outcome]]:
+def _outcomes(
+    pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int, backward: bool
+) -> Awaiting[list[Outcome]]:
     """Runs calls, and those that a spent budget kept from running again, as long as any get done."""
     outcomes = [Outcome("not_run")] * len(calls)
     left = list(range(len(calls)))
     while left:
-        ran = yield pool.run_calls(program, [calls[i] for i in left], reply=Reply.EXACT, hash_seed=hash_seed)
+        asked = [calls[i] for i in left]
+        ran = yield pool.run_calls(program, asked, reply=Reply.EXACT, hash_seed=hash_seed, backward=backward)
         if all(outcome.kind == "not_run" for outcome in ran.outcomes):  # even one call does not fit into the budget
             return [Outcome("timeout") if outcome.kind == "not_run" else outcome for outcome in outcomes]
         for i, outcome in zip(left, ran.outcomes, strict=True):

@@ -116,6 +116,7 @@ class SandboxPool:
         *,
         reply: Reply,
         hash_seed: int = 0,
+        backward: bool = False,
         call_seconds: Sequence[float] | None = None,
     ) -> Future[ProgramRun]:
         """Runs a program's definitions and then the calls, in order, in one process.
@@ -124,7 +125,8 @@ class SandboxPool:
           program: Python source; it runs as a module that is not `__main__`.
           calls: what to call. One that hangs or kills the process costs only itself.
           reply: the encoding of returned values.
-          hash_seed: PYTHONHASHSEED, and the seed of `random`; unless it is 0, sets in arguments are `reordered`.
+          hash_seed: PYTHONHASHSEED, and the seed of `random`.
+          backward: whether sets iterate backwards, see `child.backward_sets`.
           call_seconds: CPU limit of each call; the limit per test bounds each and is the default.
         """
         most = self.limits.cpu_seconds_per_test
@@ -135,6 +137,7 @@ class SandboxPool:
                 list(calls),
                 reply=reply,
                 hash_seed=hash_seed,
+                backward=backward,
                 call_seconds=seconds,
                 limits=self.limits,
             )

@@ -56,13 +56,14 @@ class CallRun:
         *,
         reply: frames.Reply,
         hash_seed: int,
+        backward: bool,
         call_seconds: Sequence[float],
         limits: Limits,
     ) -> None:
         """Takes the calls; `call_seconds` are their CPU limits, each at most the limit per test."""
         self.profile = profile_of(program, hash_seed)
         self.call_seconds, self.limits = call_seconds, limits
-        self.program, self.reply, self.hash_seed = program, reply, hash_seed
+        self.program, self.reply, self.hash_seed, self.backward = program, reply, hash_seed, backward
         self.calls = calls  # packed when they are sent: while they wait, gradings share their arguments
 
     def steps(self, task: GradingTask) -> Waiting[ProgramRun]:
@@ -91,7 +92,9 @@ class CallRun:
         """Has a new child load the program and answer the calls that have no outcome, as many of them as it can."""
         left = max(0, self.limits.output_bytes - sum(len(outcome.payload) for outcome in self.outcomes))
         rest = list(enumerate(self.calls))[len(self.outcomes) :]
-        request = frames.pack_program(self.program, self.reply, seed=self.hash_seed, output_bytes=left)
+        request = frames.pack_program(
+            self.program, self.reply, seed=self.hash_seed, output_bytes=left, backward=self.backward
+        )
         conversation = Conversation(
             task,
             self.profile,

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow
@@ -109,6 +110,9 @@ def test_asserts_on_plain_data_are_read(source, texts):
     assert asserts_of(source, "double") == tuple(texts)
 
 
+LENIENT = replace(kodcode(HARD), min_passed=0.5)
+
+
 def test_a_training_set_comes_out(tmp_path, capsys):
     random = "import os\ndef double(n):\n    return os.getpid()"
     files = [
@@ -124,7 +128,7 @@ def test_a_training_set_comes_out(tmp_path, capsys):
         "extra_info": {"question_id": "E/1", "function_name": "triple"},
     }
     output = tmp_path / "out.parquet"
-    make_training_set(kodcode(HARD), files, str(output), [write(tmp_path / "evaluation.jsonl", [evaluation])])
+    make_training_set(LENIENT, files, str(output), [write(tmp_path / "evaluation.jsonl", [evaluation])])
     (question,) = load_questions(str(output))
     assert (question.id, question.entry_point, question.data_source) == ("Prefill_1_I", "double", "kodcode_light")
     assert question.golden_tests == ("assert double(2) == 4", "assert double(3) == 6")
@@ -151,7 +155,7 @@ def test_a_row_and_its_twin_in_other_words_are_in_one_part_of_a_split(tmp_path):
     for each in rows[1::2]:
         each["question"] = f"def double(n): of {each['question_id']}"
     file, output = write(tmp_path / "a.jsonl", rows), tmp_path / "out"
-    make_training_set(kodcode(HARD), [file], str(output), (), shares_of("50/0/50"))
+    make_training_set(LENIENT, [file], str(output), (), shares_of("50/0/50"))
     parts = [{each.id for each in load_questions(str(output / f"{part}.parquet"))} for part in ("train", "test")]
     assert all(parts)
     assert parts[0] | parts[1] == {each["question_id"] for each in rows}

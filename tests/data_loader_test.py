@@ -1,8 +1,10 @@
 """Rows to questions: which program a row means, what is under test, and how a bad row is reported."""
 
 import ast
+import bz2
 import gzip
 import json
+import lzma
 import re
 from pathlib import Path
 
@@ -208,6 +210,10 @@ LONG = json.dumps(validation_row()) + "\n" + json.dumps({"prompt": "x" * 1000})
         ("text.jsonl", b"\n \r\n{}", "line 3: the column 'prompt' is missing"),  # blank lines are passed over
         ("cut.json.gz", COMPRESSED[: len(COMPRESSED) // 2], r"cut\.json\.gz is a damaged gzip file: "),
         ("flipped.json.gz", FLIPPED, r"flipped\.json\.gz is a damaged gzip file: "),
+        ("text.jsonl", b"\x28\xb5\x2f\xfd\x00", r"text\.jsonl is compressed by zstd: decompress it first"),
+        ("text.jsonl", lzma.compress(b"{}"), "is compressed by xz"),
+        ("text.jsonl", bz2.compress(b"{}"), "is compressed by bzip2"),
+        ("text.jsonl", "{}".encode("utf-16"), "is UTF-16 by its byte order mark: write it as UTF-8"),
         ("long.jsonl", LONG.encode(), r"long\.jsonl, line 2: longer than 1,000 bytes"),
     ],
 )
@@ -232,7 +238,8 @@ def test_what_is_called_otherwise_than_it_is_is_refused(tmp_path):
 def test_lines_and_arrays_are_read_plain_or_gzipped_whatever_they_are_called(tmp_path, name, as_array):
     questions = [validation_row(extra_info={"question_id": f"H/{n}", "function_name": "more"}) for n in range(3)]
     text = json.dumps(questions, indent=1) if as_array else "".join(json.dumps(row) + "\n" for row in questions)
-    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    content = text.encode("utf-8-sig" if "jsonl" in name else "utf-8")
+    (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     assert [question.id for question in load_questions(str(tmp_path / name))] == ["H/0", "H/1", "H/2"]
 
 

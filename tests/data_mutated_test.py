@@ -50,7 +50,7 @@ def test_a_conversion_makes_mutants_for_questions_that_have_none(tmp_path: Path)
     rows = [MBPP, MBPP | {"task_id": 8, "text": "Write it again."}]
     (tmp_path / "rows.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     output = str(tmp_path / "out.parquet")
-    make_training_set(FORMATS["mbpp"], [str(tmp_path / "rows.jsonl")], output, mutants=5)
+    make_training_set(replace(FORMATS["mbpp"], min_passed=0.5), [str(tmp_path / "rows.jsonl")], output, mutants=5)
     for question in load_questions(output):
         assert question.mutants == drawn_mutants(question.ground_truth, 5, question.id)
         assert len(question.mutants) == 5

@@ -25,13 +25,13 @@ from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import DEFAULT
 from codea1.game.question import AS_WRITTEN, Question
-from codea1.game.rewards import REWARDS
+from codea1.game.rewards import REWARDS, golden_reward
 from codea1.game.round import GradedTest, QuestionRecord, Round, SolutionRecord, SuiteRecord
 from codea1.rollout.engine import Sample
 from codea1.runtime.futures import start
 from codea1.runtime.hosts import Hosts, Shares
 from codea1.runtime.phases import Stopwatch
-from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
+from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.step import Kept, Step
 from codea1.values import answers_equal, decode_exact, encode_exact
@@ -155,7 +155,7 @@ class RunsHere:
         self.ran[program] = [test.text for test in tests]
         passed = [answers_equal(encode_exact(value(program, test.call)), test.expected) for test in tests]
         verdicts = [Verdict.PASS if each else Verdict.FAIL for each in passed]
-        return done(SimpleNamespace(verdicts=verdicts, program_valid=True, lost=""))
+        return done(Grading(True, verdicts, [""] * len(verdicts), 0.0))
 
 
 def value(program: str, call: Call) -> object:
@@ -332,6 +332,17 @@ def test_verdicts_reach_their_suite_in_whichever_order_solutions_and_suites_come
     # A program may keep state between calls: its tests run in the order of m, then n.
     assert grader.ran[FLAT] == grader.ran[ZERO] == [f"assert f({n}) == {n + 1}" for n in (1, 7, 2, -1)]
     assert grader.ran[SAME] == [f"assert f({n}) == {n + 1}" for n in (1, 7, 2)]
+
+
+def test_a_golden_test_that_the_ground_truth_fails_pays_nobody():
+    question = Question("q", None, "", "", TRUTH, "f", golden_tests=("assert f(1) == 2", "assert f(2) == 2"))
+    rules = SimpleNamespace(reward=REWARDS["strict"](0.5, 3), hidden_reward=False, golden=True)
+    solutions = [Solution(question, m, sample(""), extract_program(text)) for m, text in enumerate((TRUTH, SAME))]
+    shares = Shares(Hosts(), ["q"])
+    round_ = grade_round(1, [question], {}, solutions, [], rules, RunsHere({}), shares, Stopwatch())
+    verdicts = [[graded.verdict for graded in solution.golden] for solution in round_.questions[0].solutions]
+    assert verdicts == [[PASS, Verdict.INVALID], [FAIL, Verdict.INVALID]]
+    assert [golden_reward(True, group).total for group in verdicts] == [1.0, 0.0]
 
 
 def test_no_other_program_runs_unless_the_reward_or_the_metrics_read_it():

@@ -5,6 +5,7 @@ row comes with its place for messages.
 """
 
 import base64
+import codecs
 import gzip
 import io
 import itertools
@@ -30,7 +31,16 @@ if TYPE_CHECKING:  # of extras
 
 _ROWS_AT_ONCE = 256  # as Python objects
 _MAX_LINE = 100 << 20  # bytes of a row of JSON lines; those of official files have some 200,000
-_GZIP, _PARQUET = b"\x1f\x8b", b"PAR1"  # what such files begin with
+_GZIP = b"\x1f\x8b"  # what such files begin with
+_NOT_READ = {  # by what such files begin with
+    b"PAR1": "a Parquet file, and is not called so",
+    b"\x28\xb5\x2f\xfd": "compressed by zstd: decompress it first",
+    b"\xfd7zXZ": "compressed by xz: decompress it first",
+    b"BZh": "compressed by bzip2: decompress it first",
+    b"PK\x03\x04": "a zip archive: unpack it first",
+    b"\xff\xfe": "UTF-16 by its byte order mark: write it as UTF-8",
+    b"\xfe\xff": "UTF-16 by its byte order mark: write it as UTF-8",
+}
 
 Row = dict[str, Any]
 
@@ -100,17 +110,18 @@ def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row | BadInput]]:
     Args:
       path: the name of its copy `local` in messages.
 
-    Raises BadInput: no such file, cut short, Parquet, or an array that is not JSON.
+    Raises BadInput: no such file, cut short, Parquet, compressed otherwise, UTF-16, or an array that is not JSON.
     """
     try:
         with open(local, "rb") as file:
-            begins = file.read(4)
-        if begins == _PARQUET:
-            raise BadInput(f"data file {path} is a Parquet file, and is not called so.")
+            begins = file.read(8)
+        for magic, what in _NOT_READ.items():
+            if begins.startswith(magic):
+                raise BadInput(f"data file {path} is {what}.")
         with gzip.open(local) if begins.startswith(_GZIP) else open(local, "rb") as file:
             first = next((line for line in iter(lambda: file.readline(_MAX_LINE), b"") if line.strip()), b"")
             file.seek(0)
-            if first.lstrip().startswith(b"["):
+            if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
                 rows = enumerate(_json(file.read(), path), 1)
                 yield from (_object(row, f"{path}, row {number}") for number, row in rows)
             else:
@@ -148,7 +159,7 @@ def _lines(file: io.BufferedIOBase, path: str) -> Iterator[tuple[str, Any]]:
 def _json(text: bytes, where: str) -> Any:
     """Parses JSON. Raises BadInput where the text is not UTF-8, not JSON, or nested too deeply."""
     try:
-        return json.loads(text.decode())
+        return json.loads(text.decode("utf-8-sig"))
     except UnicodeDecodeError:
         raise BadInput(f"{where}: not UTF-8.") from None
     except ValueError as error:

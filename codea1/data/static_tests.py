@@ -35,7 +35,10 @@ def with_static_tests(source: str, questions: Sequence[Question]) -> tuple[list[
 
 def _with_tests(question: Question, row: Mapping[str, Any], where: str) -> Question:
     if row["truth"] != question.ground_truth_digest:
-        raise BadInput(f"{where}: question {question.id} has another ground truth than when its tests were written.")
+        raise BadInput(
+            f"{where}: question {question.id} has another ground truth than when its tests were written, or it "
+            "is run otherwise; write them again."
+        )
     for source in row["tests"]:
         parsed = parse_assert(source, question.entry_point)
         if isinstance(parsed, Rejected):

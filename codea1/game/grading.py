@@ -9,7 +9,7 @@ finished: a program may keep state between calls.
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, islice
 from typing import Any, NamedTuple, TypeVar
@@ -66,6 +66,11 @@ class Judge:
 def is_true(test: CallTest, answer: GroundTruthAnswer) -> bool:
     """Returns whether a test states what the ground truth answers to its call."""
     return answer.usable and same_answer(test.call.entry_point, answer.value, test.expected)
+
+
+def is_refuted(test: CallTest, answer: GroundTruthAnswer) -> bool:
+    """Returns whether a ground truth was run on a test and fails it; one that was not, in time, says nothing."""
+    return answer.reason not in ("timeout", "infra") and not is_true(test, answer)
 
 
 @dataclass(frozen=True)
@@ -206,14 +211,20 @@ def grade_round(
 def grade_solution(judge: Judge, program: str, tests: Sequence[CallTest], rules: Rules) -> Awaiting[GradedSolution]:
     """Grades a program on tests; runs the check script too, if there is one and `rules.hidden_reward` is set.
 
-    A program is graded on no tests, too: that tells whether it can be loaded.
+    A program is graded on no tests, too: that tells whether it can be loaded. A test that the ground truth itself fails
+    is INVALID: nobody has run a dataset's tests before.
     """
     # Ask the ground truth first: its times set the program's limits, and a resumed run has forgotten them.
-    yield from judge.answers(test.call for test in tests)
+    answers = yield from judge.answers(test.call for test in tests)
     promised = judge.grade(program, tests)
     run = (yield judge.check(program)) if rules.hidden_reward and judge.question.check_script else None
     passes_check = None if run is None or run.verdict is Verdict.INFRA else run.verdict is Verdict.PASS
-    return GradedSolution((yield promised), passes_check)
+    grading = yield promised
+    if judge.question.ground_truth and not judge.question.checker:  # it may accept what the ground truth never prints
+        graded = zip(tests, grading.verdicts, strict=True)
+        refuted = [Verdict.INVALID if is_refuted(test, answers[test.call]) else verdict for test, verdict in graded]
+        grading = replace(grading, verdicts=refuted)
+    return GradedSolution(grading, passes_check)
 
 
 def grade_suites(

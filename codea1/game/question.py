@@ -31,6 +31,7 @@ from codea1.values.literals import Budget, NotLiteral, literal_value, parse_sour
 Statement = TypeVar("Statement", ast.FunctionDef, ast.ClassDef)
 
 _SAME_SIGNATURE = {"cache", "lru_cache", "functools.cache", "functools.lru_cache"}  # decorators that leave it as it is
+_RUNS = "with sets backwards"  # of a ground truth; another text has tests that were kept before validated again
 _COMPARED = {  # how, where that is not as text
     STDOUT_TOKENS: (
         "White space and the case of letters make no difference, nor does one of "
@@ -73,8 +74,8 @@ class Question:
 
     @property
     def ground_truth_digest(self) -> str:
-        """Digest of the ground truth and its entry point: where it is the same, so are the answers to calls."""
-        text = json.dumps([self.entry_point, self.module(self.ground_truth)])
+        """Digest of the ground truth and how it is run: where it is the same, so are the answers to calls."""
+        text = json.dumps([_RUNS, self.entry_point, self.module(self.ground_truth)])
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     @property

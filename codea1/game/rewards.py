@@ -361,12 +361,13 @@ REWARDS: dict[str, Callable[..., Reward]] = {
 
 
 def golden_reward(program_valid: bool | None, verdicts: Sequence[Verdict]) -> SolutionReward:
-    """Returns the golden-tests baseline: the share of the dataset's own tests passed, 0 by an invalid program."""
+    """Returns the golden-tests baseline: the share of the dataset's valid tests passed, 0 by an invalid program."""
     if program_valid is None or Verdict.INFRA in verdicts:
         return SolutionReward(None, masked=INFRA)
-    if not verdicts:
+    rate = _pass_rate(verdicts)
+    if rate is None:
         return SolutionReward(None, masked=NO_TESTS)
-    rate = _share_passed(verdicts) if program_valid else 0.0
+    rate = rate if program_valid else 0.0
     return SolutionReward(rate, golden_pass_rate=rate)
 
 

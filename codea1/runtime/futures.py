@@ -95,11 +95,17 @@ class Memo:
             self._results.move_to_end(key)
             return self._results[key][0]
 
+    def forget(self, key: bytes) -> None:
+        """Forgets a result, if it is there."""
+        with self._lock:
+            self.bytes -= self._results.pop(key, (None, 0))[1]
+
     def put(self, key: bytes, result: object, size: int) -> None:
         """Remembers a result that takes `size` bytes."""
         size += _ENTRY_BYTES
         with self._lock:
-            self.bytes += size - self._results.pop(key, (None, 0))[1]
+            self.forget(key)
+            self.bytes += size
             self._results[key] = result, size
             while self.bytes > self._max_bytes:
                 self.bytes -= self._results.popitem(last=False)[1][1]

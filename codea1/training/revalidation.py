@@ -1,7 +1,8 @@
 """The Mistake Book's tests against the ground truths of today: what no longer holds leaves the book.
 
 A test in the book states the answer of the ground truth that was there when it entered. Where a question's ground
-truth or entry point has changed since, the new ground truth is called; where it has not, nothing runs.
+truth, its entry point or the way ground truths are run has changed since, the ground truth is called; where nothing
+has, nothing runs.
 """
 
 from collections.abc import Iterable
@@ -21,7 +22,7 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     them were judged by the old one. Pages of questions that are not among `questions` stay as they are.
 
     Returns:
-      The pages that hold today, and a sentence about each question whose ground truth has changed.
+      The pages that hold today, and a sentence about the questions that were validated again, if there are some.
 
     Raises:
       BadInput: the sandbox failed to run a ground truth, so that what holds is not known.
@@ -34,21 +35,24 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
         question = by_id[id]
         entries[id] = [each for each in page.entries.values() if each.test.call.function == question.entry_point]
         answers[id] = start(Judge(question, grader).answers(entry.test.call for entry in entries[id]))
-    valid, notes = dict(pages), []
-    for id, page in stale.items():
+    valid, holding = dict(pages), 0
+    for id in stale:
         kept = _holding(id, entries[id], answers[id].result())
-        still = f"{len(kept)} of its {len(page.entries)} tests still hold"
-        notes.append(f"Mistake Book: the ground truth of {id} has changed; {still}")
+        holding += len(kept)
         del valid[id]
         if kept:
             valid[id] = Page.of(digests[id], kept)
-    return valid, notes
+    if not stale:
+        return valid, []
+    tests = sum(len(page.entries) for page in stale.values())
+    changed = f"the ground truths of {len(stale)} questions (first {next(iter(stale))}), or how they are run, changed"
+    return valid, [f"Mistake Book: {changed}; {holding} of {tests} tests still hold"]
 
 
 def _holding(question_id: str, entries: list[BookEntry], answers: Answers) -> list[BookEntry]:
     if any(answer.reason == "infra" for answer in answers.values()):
         raise BadInput(
-            f"Mistake Book: question {question_id} has another ground truth than when its tests were kept, and the "
-            "sandbox failed to run it; start again."
+            f"Mistake Book: the ground truth of question {question_id}, or how it is run, is another than when its "
+            "tests were kept, and the sandbox failed to run it; start again."
         )
     return [entry for entry in entries if is_true(entry.test, answers[entry.test.call])]

@@ -9,8 +9,9 @@
 
 Forms are json, for rows with fields of any name, and sets by their names, which docs/data.md lists with what a row must
 have. Files are Parquet, JSON lines or a JSON array, gzipped or not, local or on gs://; of quixbugs a clone's folder. A
-row is kept where its solution, run twice in the sandbox, passes at least one of its tests; what is left out is counted
-by its reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
+row is kept where its solution, run two or three times in the sandbox, fails none of its tests and passes one, or with
+--min_passed=0.8 where it passes 80 % of those it does not run out of time on; what is left out is counted by its
+reason, and listed in OUTPUT.left_out.jsonl. One that was stopped goes on when the same command is given again.
 With --split OUTPUT is a folder of train.parquet, validation.parquet and test.parquet; by a hash of what is asked the
 same question is always in the same one. --mutants makes so many wrong programs for each question that has none, by one
 change each to its solution. With json and no other flags FILE is one that convert wrote, whose rows stay as they are.
@@ -30,6 +31,7 @@ from codea1.runtime.errors import BadInput
 OUTPUT = flags.DEFINE_string("output", None, "file of the training set, .parquet")
 EXCLUDE = flags.DEFINE_list("exclude", [], "files of evaluation sets to stay away from")
 MAX_PASS_RATE = flags.DEFINE_float("max_pass_rate", HARD, "of kodcode: share of trials below which a question is kept")
+MIN_PASSED = flags.DEFINE_float("min_passed", 1.0, "share of its own tests that a solution must pass", 0.0, 1.0)
 SPLIT = flags.DEFINE_string("split", "", "percentages for training, validation and test, such as 80/10/10")
 MUTANTS = flags.DEFINE_integer("mutants", 0, "made for each question that has none", lower_bound=0)
 LICENCE = flags.DEFINE_string("licence", None, "what every row says of its licence, in place of what the form says")
@@ -44,7 +46,7 @@ def main(form: str, *files: str) -> None:
     formats: dict[str, Format] = {"kodcode": kodcode(MAX_PASS_RATE.value), **FORMATS}
     fields = (PROBLEM, SOLUTION, TESTS, ENTRY_POINT)
     if form == "json" and MUTANTS.value and not any(field.value for field in fields):
-        require_absent("with rows that are converted", EXCLUDE, MAX_PASS_RATE, SPLIT, LICENCE, SOURCE)
+        require_absent("with rows that are converted", EXCLUDE, MAX_PASS_RATE, MIN_PASSED, SPLIT, LICENCE, SOURCE)
         if len(files) != 1 or not OUTPUT.value:
             raise BadInput("give one FILE of questions, and --output, the file that gets them with mutants.")
         add_mutants(files[0], OUTPUT.value, MUTANTS.value)
@@ -60,7 +62,8 @@ def main(form: str, *files: str) -> None:
     if form not in formats:
         raise BadInput(f"{form!r} is no form of files; known are json, {', '.join(formats)}.")
     known = formats[form]
-    format = replace(known, licence=LICENCE.value or known.licence, source=SOURCE.value or known.source)
+    licence, source = LICENCE.value or known.licence, SOURCE.value or known.source
+    format = replace(known, licence=licence, source=source, min_passed=MIN_PASSED.value)
     if not files:
         raise BadInput("FILE is missing.")
     if not OUTPUT.value:

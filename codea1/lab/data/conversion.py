@@ -1,19 +1,17 @@
 """Rows of other datasets as a training set with the columns of the official Code-A1 file.
 
 A format reads one row as a question, or says why it is none. What is read is then run: a question is kept where its
-ground truth passes tests of its own, in two processes with different hash seeds. What is left out is counted by its
-reason, and listed row by row.
+ground truth passes its own tests, whenever it is run. What is left out is counted by its reason, and listed row by row.
 """
 
 import ast
 import hashlib
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, chain
-from typing import Any
 
 from etils import epath
 from rich.console import Console
@@ -65,6 +63,7 @@ class Format:
     # What rows of one task in other words have in common, which are never in two parts of a split.
     group: Callable[[Question], str] = lambda question: question.description
     settings: str = ""  # what else decides which questions are read
+    min_passed: float = 1.0  # share of its own tests that a row's solution must pass
 
 
 @dataclass(frozen=True)
@@ -107,11 +106,15 @@ def converted(
     asked: set[str] = set()
     ids: set[str] = set()
     passed_over = parts.done.keys() - parts.lost
-    waiting: deque[tuple[int, Future[RowOutcome]]] = deque()
+    waiting: dict[Future[RowOutcome], int] = {}  # the rows' numbers
 
-    def settle() -> None:
-        number, outcome = waiting.popleft()
-        parts.add(number, outcome.result())
+    def settle(most: int) -> None:
+        """Takes the outcomes that are known, and waits until at most `most` are not."""
+        done = wait(waiting, timeout=0).done
+        while done or len(waiting) > most:
+            for outcome in done:
+                parts.add(waiting.pop(outcome), outcome.result())
+            done = wait(waiting, return_when=FIRST_COMPLETED).done if len(waiting) > most else set()
 
     try:
         for number, (where, row) in enumerate(rows):
@@ -120,12 +123,10 @@ def converted(
                     asked.add(done.asks)
                     ids.add(done.id)
                 continue
-            waiting.append((number, start(_become(where, row, format, evaluations, grader, asked, ids))))
+            waiting[start(_become(where, row, format, evaluations, grader, asked, ids))] = number
             seen()
-            while waiting and (waiting[0][1].done() or len(waiting) > _IN_FLIGHT):
-                settle()
-        while waiting:
-            settle()
+            settle(_IN_FLIGHT)
+        settle(0)
     finally:
         parts.store()
     return Converted([outcome for _, outcome in sorted(parts.done.items())])
@@ -170,7 +171,7 @@ def _become(
     if reason:
         return RowOutcome(where, question.id, asks, reason)
     try:
-        outcome = yield from outcome_of(solved, format.answers_are_json, grader)
+        outcome = yield from outcome_of(solved, format.answers_are_json, grader, format.min_passed)
     except LostError as error:
         outcome = RowOutcome("", question.id, reason=SANDBOX, detail=str(error))
     return replace(outcome, where=where, asks=asks)
@@ -230,10 +231,9 @@ def make_training_set(
     path = location(output, "output")
     folder, listed = path.with_suffix(".parts"), path.with_suffix(".left_out.jsonl")
     outputs = _outputs(path, folder, shares)
-    for file in files:  # one that cannot be read is reported before the first is worked on
-        _require_a_row(format, file)
+    _require_a_row(format, files)
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
-    parts = Parts(folder, head_of(format.source, format.settings, files, exclude))
+    parts = Parts(folder, head_of(format.source, f"{format.settings} min_passed={format.min_passed:g}", files, exclude))
     with SandboxPool(isolation=AUTO) as pool, Progress(console=Console(stderr=True)) as progress:
         progress.console.print(pool.isolation_note)
         if settled := len(parts.done) - len(lost := parts.lost):
@@ -247,10 +247,12 @@ def make_training_set(
             f"the sandbox failed on {len(new):,} of {len(result.outcomes):,} rows, first on {first.where} "
             f"({first.detail}), so nothing was written; the same command tries them again."
         )
-    parted: dict[str, list[Question]] = {part: [] for part in outputs}
-    for question in result.kept:
-        part = part_of(format.group(question), shares) if shares else ""
-        parted[part].append(with_mutants(question, mutants) if mutants else question)
+    parted: dict[str, list[Row]] = {part: [] for part in outputs}
+    for outcome in result.outcomes:
+        if question := outcome.question:
+            part = part_of(format.group(question), shares) if shares else ""
+            question = with_mutants(question, mutants) if mutants else question
+            parted[part].append(_row(question, outcome.passed, format))
     _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()
@@ -263,11 +265,11 @@ def make_training_set(
     write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
     for part, questions in parted.items():
         if questions:
-            write_rows(outputs[part], [_row(question, format) for question in questions])
+            write_rows(outputs[part], questions)
     parts.remove()
     print(f"wrote {path} and, of {len(lines):,} rows left out, {listed}")
     if mutants:
-        _tell_of_mutants([len(question.mutants) for question in chain.from_iterable(parted.values())])
+        _tell_of_mutants([len(row["mutants"]) for row in chain.from_iterable(parted.values())])
 
 
 def add_mutants(file: str, output: str, mutants: int) -> None:
@@ -314,22 +316,34 @@ def _outputs(path: epath.Path, folder: epath.Path, shares: Mapping[str, int]) ->
     return outputs
 
 
-def _require_a_row(format: Format, file: str) -> None:
-    """Raises BadInput for a file that cannot be read, or in which nothing is a row of this form."""
+def _require_a_row(format: Format, files: Sequence[str]) -> None:
+    """Reports what is wrong with files before the first is worked on.
+
+    Raises BadInput: one of them cannot be read, or nothing in any of them is a row of this form.
+    """
+    wrong = {file: _why_no_row(format, file) for file in files}
+    if all(wrong.values()):
+        raise BadInput(wrong[files[0]])
+    for why in filter(None, wrong.values()):
+        print(f"Passing over a file: {why}")
+
+
+def _why_no_row(format: Format, file: str) -> str:
+    """Returns why no row of a file is of this form; empty where one is. Raises BadInput: it cannot be read."""
     others: list[str] = []  # what is wrong with the rows so far
     for where, row in format.rows(file):
         try:
             if isinstance(row, BadInput):
                 raise row
             format.read(row, where)
-            return
+            return ""
         except RecursionError:
-            return
+            return ""
         except BadInput as error:
             others.append(str(error))
-    if not others:
-        raise BadInput(f"{file} has no row.")
-    raise BadInput(others[0] if len(others) == 1 else f"none of {len(others):,} rows is of this form; {others[0]}")
+    if len(others) > 1:
+        return f"none of {len(others):,} rows of {file} is of this form; {others[0]}"
+    return others[0] if others else f"{file} has no row."
 
 
 def _show(result: Converted, parts: Mapping[str, int]) -> None:
@@ -351,14 +365,16 @@ def _show(result: Converted, parts: Mapping[str, int]) -> None:
         slow: sum(each.is_slow for each in result.outcomes),
         "kept without a solution: not run, for method=golden": sum(not each.ground_truth for each in result.kept),
     }
+    dropped = sum((Counter(outcome.dropped) for outcome in result.outcomes), Counter())
+    lost += Counter({f"tests left out: {reason}": count for reason, count in dropped.items()})
     counts = dict(lost.most_common()) | {what: count for what, count in more.items() if count}
     counts |= {f"in the part {part}": count for part, count in parts.items()}
     rows += [(what, f"{count:,}", "") for what, count in counts.items()]
     Console().print(TextTable(("", "questions", "left"), rows).terminal())
 
 
-def _row(question: Question, format: Format) -> dict[str, Any]:
-    """Returns the official columns."""
+def _row(question: Question, passed: float, format: Format) -> Row:
+    """Returns the official columns; the share of tests passed stands in extra_info."""
     tree = parsed(question.ground_truth)
     imports = (node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)) if tree else ()
     return {
@@ -377,5 +393,6 @@ def _row(question: Question, format: Format) -> dict[str, Any]:
             "question_id": question.id,
             "function_name": question.entry_point,
             "imports": "\n".join(map(ast.unparse, imports)),
+            "passed_tests": passed if question.ground_truth else None,
         },
     }

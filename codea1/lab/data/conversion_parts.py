@@ -4,7 +4,7 @@ import json
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from etils import epath
@@ -28,7 +28,7 @@ from codea1.storage.objects import (
 SANDBOX = "the sandbox failed on its programs"  # a reason why a row is left out, until it is tried again
 
 _HEAD = "head.json"
-_LAYOUT = 3  # of the parts; another one is not read
+_LAYOUT = 4  # of the parts; another one is not read
 _SECONDS_PER_PART = 10.0  # of work that a kill loses
 
 
@@ -45,6 +45,8 @@ class RowOutcome:
     lost_script: str = ""  # why its check script is left out; empty where it is not
     unexposed: int = 0  # mutants left out that no test of theirs exposes
     unread: int = 0  # tests left out: they state no data, or too much
+    passed: float = 1.0  # share of its own tests that its program passes, of those that it passes or fails
+    dropped: Mapping[str, int] = field(default_factory=dict)  # tests left out of a question that is kept, by reason
     is_slow: bool = False  # its solution takes a large part of the time that a test may take
 
 

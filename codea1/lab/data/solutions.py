@@ -1,6 +1,7 @@
 """Solutions of a row are run: which is its ground truth, and which tests, check script and mutants hold with it."""
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -28,9 +29,18 @@ from codea1.values.verdict import Verdict
 NOT_PASSED = "its solution passes none of its tests, twice"
 TOO_SLOW = "its solution runs out of time"
 UNSTEADY = "its solution answers otherwise when it is run again"
+FAILS = "its solution fails tests of its own"
 NOT_HERE = "its solution imports {}, which is not here"
 SCRIPT_CANNOT_RUN = "its check script cannot run"
 
+WRONG = "the solution fails them"
+_DROPPED = {  # why a test of a question that is kept is left out, by the ground truth's answer
+    "raises": WRONG,
+    "does not raise": WRONG,
+    "set order": "their answer depends on the order of a set",
+    "disagrees": "their answer is another when it is run again",
+    "timeout": "the solution runs out of time",
+}
 MAX_SOLUTIONS = 5  # of a row that are tried
 SLOW_SECONDS = Limits.cpu_seconds_per_test / GROUND_TRUTH_FACTOR  # of a test
 # Of a check script: what values may be besides Python's own, and a test that a call raises an exception of a name.
@@ -43,6 +53,7 @@ _RAISES = """\
     else:
         assert False
 """
+_FAILED_SCRIPT = "their solution fails them"
 _ASKED_AT_ONCE = 4  # tests of a ground truth, of which the first that runs out of time is the end
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -101,12 +112,22 @@ class _Tried:
     answers: list[GroundTruthAnswer]  # of its golden tests' calls
     held: list[CallTest]  # of its golden tests
 
+    @property
+    def dropped(self) -> Counter[str]:
+        """How many of the tests did not hold, by the reason."""
+        reasons = Counter(_DROPPED.get(answer.reason, WRONG if answer.usable else "no data") for answer in self.answers)
+        reasons[WRONG] -= len(self.held)  # they are usable, too
+        return +reasons
 
-def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader) -> Awaiting[RowOutcome]:
+
+def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passed: float) -> Awaiting[RowOutcome]:
     """Runs the programs of a question, with one solution after another as its ground truth, until one passes all.
 
     Args:
       answers_are_json: tests state lists where a solution may answer tuples.
+      min_passed: the share of its own tests that a solution must pass. A test on which it runs out of time, or on
+        which its runs disagree, counts neither as passed nor as failed. A check script that fails counts as one test
+        where all tests hold.
 
     Raises LostError.
     """
@@ -123,7 +144,8 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader) -> Awaiti
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
             break
-    tried = max(all_tried, key=lambda each: len(each.held))  # the first of equals
+    # The first of equals.
+    tried = max(all_tried, key=lambda tried: (bool(tried.held) and not tried.dropped[WRONG], len(tried.held)))
     question, run = tried.question, None
     if solved.script_of_held and tried.held:
         question = replace(question, check_script=script_of_tests(tried.held))
@@ -137,6 +159,12 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader) -> Awaiti
         reason, detail = yield from _why_left_out(tried, tests, run, judge)
         details = [detail, f"{len(all_tried)} of its solutions were tried"] if solved.others else [detail]
         return RowOutcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
+    dropped, lost_script = tried.dropped, "" if passes or not script else _why_lost_script(script, run)
+    failed = dropped[WRONG] + (lost_script == _FAILED_SCRIPT and not dropped)
+    passed = len(tried.held) / (len(tried.held) + failed) if failed else 1.0
+    if passed < min_passed:
+        detail = f"it passes {passed:.0%} of them"
+        return RowOutcome("", question.id, reason=FAILS, detail=detail, passed=passed)
     exposed = []
     for mutant in question.mutants:
         exposed.append((yield from _is_exposed(judge, mutant, tried.held, passes)))
@@ -150,15 +178,19 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader) -> Awaiti
         "",
         question.id,
         question=kept,
-        lost_script="" if passes or not script else _why_lost_script(script, run),
+        lost_script=lost_script,
         unexposed=exposed.count(False),
         unread=solved.unread,
+        passed=passed,
+        dropped=dropped,
         is_slow=any(answer.cpu_seconds > SLOW_SECONDS for answer in tried.answers),
     )
 
 
 def _answers(judge: Judge, tests: Sequence[CallTest]) -> Awaiting[list[GroundTruthAnswer]]:
     """Asks a ground truth about its tests from the smallest; those behind one that takes too long, it is not asked.
+
+    One that takes too long or is lost is asked again, in a process of its own.
 
     Raises LostError.
     """
@@ -167,11 +199,14 @@ def _answers(judge: Judge, tests: Sequence[CallTest]) -> Awaiting[list[GroundTru
     for first in (0, *range(1, len(tests), _ASKED_AT_ONCE)):
         numbers = order[first : first + _ASKED_AT_ONCE] if first else order[:1]
         given = yield from judge.answers(tests[number].call for number in numbers)
-        if any(answer.reason == "infra" for answer in given.values()):
-            raise LostError(LOST)
         for number in numbers:
             answers[number] = given[tests[number].call]
-        if any(answer.reason == "timeout" for answer in given.values()):
+            if answers[number].reason in ("timeout", "infra"):  # the machine was busy with other rows, perhaps
+                module = judge.question.module(judge.question.ground_truth)
+                (answers[number],) = yield judge.grader.ground_truth_again(module, tests[number].call)
+        if any(answers[number].reason == "infra" for number in numbers):
+            raise LostError(LOST)
+        if any(answers[number].reason == "timeout" for number in numbers):
             break
     return answers
 
@@ -202,8 +237,8 @@ def _why_left_out(
     answer = tried.answers[first]
     if answer.reason == "timeout":
         return TOO_SLOW, f"its smallest test takes more than {Limits.cpu_seconds_per_test:g} s of CPU time"
-    if answer.reason == "disagrees":
-        return UNSTEADY, ""
+    if answer.reason in ("disagrees", "set order"):
+        return UNSTEADY, "with sets in another order" if answer.reason == "set order" else ""
     if answer.reason != "raises":
         return NOT_PASSED, answer.reason
     grading = yield from _graded(judge, tried.question.ground_truth, [tests[first]])
@@ -221,7 +256,7 @@ def _why_lost_script(script: str, run: ScriptRun | None) -> str:
         return "they do not parse"
     if run is None or run.verdict is Verdict.TIMEOUT:
         return "their solution runs out of time"
-    return "they cannot run" if why_unjudged(run) else "their solution fails them"
+    return "they cannot run" if why_unjudged(run) else _FAILED_SCRIPT
 
 
 def _held(test: CallTest, answer: GroundTruthAnswer, as_json: bool, may_be_wrapped: bool) -> CallTest | None:

@@ -25,15 +25,15 @@ class _LikeItsBase(type):
     """Makes a class that passes for the built-in class that it is made of."""
 
     def __instancecheck__(cls, value: Any) -> bool:
-        return isinstance(value, cls.__base__) if cls in SETS.values() else super().__instancecheck__(value)
+        return isinstance(value, cls.__mro__[1]) if cls in SETS.values() else super().__instancecheck__(value)
 
     def __eq__(cls, other: object) -> bool:
-        return other is cls or (cls in SETS.values() and other is cls.__base__)
+        return other is cls or (cls in SETS.values() and other is cls.__mro__[1])
 
     __hash__ = type.__hash__
 
 
-def _backward(base: type) -> type:
+def _backward(base: Any) -> type:
     """Returns a subclass of `set` or `frozenset` whose members come in the opposite order, also in what it makes."""
 
     def again(name: str) -> Callable:

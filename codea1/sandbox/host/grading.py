@@ -115,12 +115,17 @@ class Grader:
     def ground_truth(self, program: str, calls: Sequence[AnyCall]) -> Future[list[GroundTruthAnswer]]:
         """Asks a ground truth what it answers to each call, and whether that is usable: see `answer_calls`."""
         source = digest(program)
-        keys = [digest("answer", source, call.entry_point, call.arguments) for call in calls]
+        keys = [_answer_key(source, call) for call in calls]
         claims = [self._memo.claim("answer", key, _answer_size) for key in keys]
         fresh = [(call, future) for call, (future, is_new) in zip(calls, claims, strict=True) if is_new]
         for first in range(0, len(fresh), _CALLS_PER_RUN):
             start(self._answered(program, fresh[first : first + _CALLS_PER_RUN]))
         return start(self._timed(source, calls, [future for future, _ in claims]))
+
+    def ground_truth_again(self, program: str, call: AnyCall) -> Future[list[GroundTruthAnswer]]:
+        """Asks a ground truth about one call as if for the first time, in a process of its own."""
+        self._memo.forget(_answer_key(digest(program), call))
+        return self.ground_truth(program, [call])
 
     def grade(
         self, program: str, tests: Sequence[AnyTest], checker: str = "", ground_truth: str = ""
@@ -373,6 +378,10 @@ def _why_unusable(outcome: Outcome, call: AnyCall) -> str:
 def _seconds_key(truth: bytes, call: AnyCall) -> bytes:
     """Returns what the CPU time of a ground truth, by its digest, for a call is remembered by."""
     return b"seconds" + digest(truth, call.entry_point, call.arguments)
+
+
+def _answer_key(truth: bytes, call: AnyCall) -> bytes:
+    return digest("answer", truth, call.entry_point, call.arguments)
 
 
 def _answer_size(answer: GroundTruthAnswer) -> int | None:

@@ -123,6 +123,9 @@ def test_a_row_whose_solution_fails_tests_of_its_own_is_left_out_unless_the_shar
     assert (outcome.passed, outcome.reason) == (passed, "" if passed == 1 else "its solution fails tests of its own")
     (outcome,) = convert(replace(FORMATS["mbpp"], min_passed=passed), row).outcomes
     assert (outcome.passed, outcome.dropped, outcome.reason) == (passed, dropped, "")
+    depends = any(reason.startswith("their answer") for reason in dropped)
+    assert outcome.lost_script.startswith("a test of theirs depends on the run") == depends
+    assert (outcome.question.check_script is not None) == (depends or not dropped)
 
 
 MISSING = "its solution imports {}, which is not here"

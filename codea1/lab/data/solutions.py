@@ -54,6 +54,7 @@ _RAISES = """\
         assert False
 """
 _FAILED_SCRIPT = "their solution fails them"
+_DEPENDS = "a test of theirs depends on the run (they are made of the others)"
 _ASKED_AT_ONCE = 4  # tests of a ground truth, of which the first that runs out of time is the end
 _NO_MODULE = re.compile(r"ModuleNotFoundError: No module named '([^']+)'")
 
@@ -146,8 +147,9 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
             break
     # The first of equals.
     tried = max(all_tried, key=lambda tried: (bool(tried.held) and not tried.dropped[WRONG], len(tried.held)))
-    question, run = tried.question, None
-    if solved.script_of_held and tried.held:
+    question, run, dropped = tried.question, None, tried.dropped
+    depends = bool(question.check_script) and any(_DROPPED[reason] in dropped for reason in ("set order", "disagrees"))
+    if tried.held and (solved.script_of_held or depends):
         question = replace(question, check_script=script_of_tests(tried.held))
     judge, script = Judge(question, grader), question.check_script
     # A script has a longer limit: what ends for a test may end there. That of a whole program has only the same calls.
@@ -159,7 +161,7 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
         reason, detail = yield from _why_left_out(tried, tests, run, judge)
         details = [detail, f"{len(all_tried)} of its solutions were tried"] if solved.others else [detail]
         return RowOutcome("", question.id, reason=reason, detail="; ".join(filter(None, details)))
-    dropped, lost_script = tried.dropped, "" if passes or not script else _why_lost_script(script, run)
+    lost_script = _DEPENDS if depends else "" if passes or not script else _why_lost_script(script, run)
     failed = dropped[WRONG] + (lost_script == _FAILED_SCRIPT and not dropped)
     passed = len(tried.held) / (len(tried.held) + failed) if failed else 1.0
     if passed < min_passed:

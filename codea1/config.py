@@ -89,7 +89,6 @@ WEIGHS_VALIDITY = Where(
 )
 HAS_TEST_LLM = Where("there is a Test LLM", lambda config, _: "test" in METHODS[config.method].roles)
 HAS_BOOK = Where("game.mistake_book is True", lambda _, game: game.mistake_book)
-IN_GROUPS = Where("advantage is grpo or gdpo", lambda _, player: player.advantage in ("grpo", "gdpo"))
 IS_GRPO = Where("advantage is grpo", lambda _, player: player.advantage == "grpo")
 IS_GAE = Where("advantage is gae", lambda _, player: player.advantage == "gae")
 IS_PPO = Where("surrogate is ppo", lambda _, player: player.surrogate == "ppo")
@@ -146,7 +145,6 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.old_log_probs = one_of("trainer", ("trainer", "sampler"))
     # Of codea1.learn.advantages; "gae": PPO with a critic.
     c.advantage = one_of("grpo", ("grpo", "gdpo", "rloo", "reinforce++-baseline", "batch", "gae"))
-    c.advantage_ddof = one_of(1, (0, 1), IN_GROUPS)  # 1 is the unbiased standard deviation of the group
     c.normalize_by_std = Field(True, where=(IS_GRPO,))  # False subtracts the group's mean alone
     c.surrogate = one_of("ppo", ("ppo", "gspo", "cispo"))  # of codea1.learn.surrogates
     c.clip_low = not_negative(0.20)  # the ratio is clipped below at 1 - clip_low

@@ -64,7 +64,6 @@ OF_EACH_PLAYER = {
     "mini_batches": 2,  # ppo_mini_batch_size 128 of 256 questions; ppo_epochs 1
     "old_log_probs": "trainer",  # trainer_a1.py: the trainer computes them again for the whole batch
     "advantage": "grpo",  # algorithm.adv_estimator
-    "advantage_ddof": 1,  # verl, core_algos.py: torch.std
     "normalize_by_std": True,  # verl, core_algos.py: the default
     "surrogate": "ppo",  # policy_loss.loss_mode "vanilla"
     "clip_low": 0.2,  # clip_ratio_low

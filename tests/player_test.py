@@ -47,7 +47,6 @@ SECTIONS = {
         "micro_batch_size": 2,
         "row_lengths": (12,),
         "old_log_probs": "sampler",  # the ratios are those of noise, and no weight is left
-        "advantage_ddof": 0,
         "clip_low": 0.12,
         "clip_high": 0.36,
         "dual_clip": 1.55,
@@ -74,7 +73,6 @@ SECTIONS = {
         "micro_batch_size": 3,
         "row_lengths": (13,),
         "old_log_probs": "trainer",  # the ratios are those of the step's own mini-batches; weights have two sides
-        "advantage_ddof": 0,
         "clip_low": 0.021,
         "clip_high": 0.034,
         "dual_clip": 1.047,
@@ -174,7 +172,7 @@ class Reference:
         too_long = np.clip((np.array(lengths) - (c.max_response_length - c.overlong_buffer)) / c.overlong_buffer, 0, 1)
         paid = np.array([np.nan if r is None else r for r in rewards]) - too_long
         groups = paid.reshape(-1, group_size)
-        spread = np.nanstd(groups, axis=1, ddof=c.advantage_ddof, keepdims=True) + 1e-6
+        spread = np.nanstd(groups, axis=1, ddof=1, keepdims=True) + 1e-6
         return np.nan_to_num((groups - np.nanmean(groups, axis=1, keepdims=True)) / spread).ravel()
 
     def learn(self, samples: list[TrainSample], step: int) -> dict[str, float]:

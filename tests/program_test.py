@@ -300,7 +300,6 @@ def test_a_method_is_chosen_where_all_that_it_changes_is_set():
         ("game.trained_solutions", 2, {"method": "golden"}),
         ("game.book_cap", 9, {"game.mistake_book": False}),
         ("code.critic.gae_lambda", 0.5, {}),
-        ("code.advantage_ddof", 0, {"code.advantage": "rloo"}),
         ("code.normalize_by_std", False, {"code.advantage": "gdpo"}),
         ("code.dual_clip", 3.0, {"code.surrogate": "gspo"}),
         ("test.kl_estimator", "k1", {"test.kl_coefficient": 0.0}),

@@ -20,11 +20,12 @@ def grpo_advantages(
     groups_B: Sequence[Hashable],
     tokens_B: Sequence[int] | None = None,
     *,
-    ddof: int = 1,
     eps: float = 1e-6,
     norm_by_std: bool = True,
 ) -> Advantages:
     """Returns A_i = (r_i - mean_g) / (std_g + eps), compared within groups (GRPO: Shao et al. 2024, 4.1.2).
+
+    The standard deviation is the unbiased one, as in the paper's runs.
 
     Args:
       rewards_B: rewards; None or NaN marks a sample that must not be learned from. It enters no mean and no standard
@@ -32,7 +33,6 @@ def grpo_advantages(
       groups_B: the group of each sample, in any order.
       tokens_B: the response tokens of each sample that train; 0 for one that others are compared with alone. Schemes
         within groups do not read it.
-      ddof: the standard deviation divides by the group's size less `ddof`; 1 is the unbiased one of the paper's runs.
       eps: added to the standard deviation.
       norm_by_std: False subtracts the group's mean and divides by nothing (Dr. GRPO: Liu et al. 2025, section 3.2).
 
@@ -41,7 +41,7 @@ def grpo_advantages(
 
     def standardize(group_rewards: np.ndarray) -> np.ndarray:
         centered = group_rewards - group_rewards.mean()
-        return centered / (group_rewards.std(ddof=ddof) + eps) if norm_by_std else centered
+        return centered / (group_rewards.std(ddof=1) + eps) if norm_by_std else centered
 
     return _within_groups(rewards_B, groups_B, standardize)
 
@@ -101,7 +101,6 @@ def gdpo_advantages(
     groups_B: Sequence[Hashable],
     tokens_B: Sequence[int],
     *,
-    ddof: int = 1,
     eps: float = 1e-6,
 ) -> Advantages:
     """Returns decoupled advantages: each term of the reward is compared on its own (GDPO: arXiv 2601.05242).
@@ -125,12 +124,12 @@ def gdpo_advantages(
     deductions_B = _as_array(rewards_B) - sum(w * terms_B for w, terms_B in zip(weights_R, terms_BR.T, strict=True))
     terms_RB = np.where(np.isnan(deductions_B), np.nan, terms_BR.T)
     spreads = [
-        _within_groups(values_B, groups_B, lambda values: np.full(len(values), values.std(ddof=ddof)))
+        _within_groups(values_B, groups_B, lambda values: np.full(len(values), values.std(ddof=1)))
         for values_B in (*terms_RB, deductions_B)
     ]
     scale_B = np.append(np.abs(weights_R), 1.0) @ np.array(spreads) + eps
     charged_B = _within_groups(deductions_B, groups_B, lambda values: values - values.mean()) / scale_B
-    compared = [grpo_advantages(terms_B, groups_B, ddof=ddof, eps=eps) for terms_B in terms_RB]
+    compared = [grpo_advantages(terms_B, groups_B, eps=eps) for terms_B in terms_RB]
     sums_B = np.append(weights_R, 1.0) @ np.array([*compared, charged_B])
     return _standard_scores(np.where(np.isnan(deductions_B), np.nan, sums_B), [int(n > 0) for n in tokens_B], eps)
 

@@ -151,11 +151,11 @@ class Player(Policy):
         if self._critic:
             return np.zeros(len(rewards))  # estimated per token, when it learns
         if self._config.advantage == GDPO:
-            ddof, terms = self._config.advantage_ddof, np.array(terms, np.float64).reshape(len(rewards), len(weights))
-            return gdpo_advantages(rewards, terms, weights, groups, tokens, ddof=ddof)
+            terms = np.array(terms, np.float64).reshape(len(rewards), len(weights))
+            return gdpo_advantages(rewards, terms, weights, groups, tokens)
         options = {}
         if self._config.advantage == "grpo":
-            options = {"ddof": self._config.advantage_ddof, "norm_by_std": self._config.normalize_by_std}
+            options = {"norm_by_std": self._config.normalize_by_std}
         return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
 
     def warm_up(self) -> list[CompileTime]:

@@ -6,6 +6,8 @@ STUDY_COMMIT = "767ef1a"  # the last that has all of it
 FIELDS = {
     "noise": "",
     "opponents": "",
+    "code.advantage_ddof": "",
+    "test.advantage_ddof": "",
     "game.script": "a file of tests with method=static_tests",
     "game.exposure": "",
     "model.offload_moments": "adapters (lora.rank) or more devices",

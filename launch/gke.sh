@@ -170,6 +170,9 @@ $(yaml_list 20 "--config=$config" "--workdir=$workdir" ${train_flags[@]+"${train
                   env:
                     - name: PYTHONUNBUFFERED
                       value: "1"
+                    # Where the TPUs do not answer, JAX would take the CPU in silence.
+                    - name: JAX_PLATFORMS
+                      value: tpu,cpu
                   # What the sandbox needs, and no more; docs/pods.md says what for.
                   securityContext:
                     privileged: false

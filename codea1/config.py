@@ -9,12 +9,9 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
-import sys
-import traceback
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from operator import attrgetter
-from types import ModuleType
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
@@ -22,7 +19,8 @@ from ml_collections import ConfigDict
 from codea1.game.methods import METHODS, CodeRewardSource, own_file
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.prompts import TEMPLATES
-from codea1.game.rewards import REWARDS, Reward
+from codea1.game.reward_files import reward_class
+from codea1.game.rewards import REWARDS
 from codea1.game.round import SELECTIONS
 from codea1.runs.folder import RunFolder
 from codea1.runtime import removed
@@ -407,8 +405,9 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             f"--config=FILE:method={config.method} sets all that a method changes."
         )
     for name in {each.game.reward: None for each in (config, file or config)}:
-        if ".py:" in name:
-            _register_reward(name)
+        if ".py:" in name:  # the file is run; nothing else that reads a run runs it
+            path, _, wanted = name.rpartition(":")
+            REWARDS[name] = reward_class(path, wanted, own_file(path, "reward"))
         elif gone := removed.removed_name("the reward", name, removed.REWARDS):
             raise BadInput(gone)
         elif name not in REWARDS:
@@ -422,30 +421,6 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             if value != field.default and not is_files and not where.holds(config, config[section]):
                 said = f"it must be {field.default!r}: it is read only where {where.said}"
                 raise BadInput(f"config.{key} is {value!r}; {said}.")
-
-
-def _register_reward(name: str) -> None:
-    """Adds to REWARDS what `FILE.py:CLASS` names. The file is run; nothing else that reads a run runs it.
-
-    Raises BadInput: there is no such file or class, it is no reward, lacks a method, or the file raises.
-    """
-    path, _, wanted = name.rpartition(":")
-    source = own_file(path, "reward")
-    module = ModuleType(f"own_reward_{len(REWARDS)}")
-    module.__file__ = path
-    sys.modules[module.__name__] = module  # where dataclasses look for the names of annotations
-    try:
-        exec(compile(source, path, "exec"), vars(module))
-        found: Any = vars(module).get(wanted)
-        if is_reward := isinstance(found, type) and issubclass(found, Reward):
-            found(0.5, 1, 0.0)
-    except Exception as error:
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
-        where = f"{path}, line {lines[-1]}" if lines else path
-        raise BadInput(f"config.game.reward: {where}: {type(error).__name__}: {error}.") from None
-    if not is_reward:
-        raise BadInput(f"config.game.reward: {path} defines no {wanted} that is a codea1.game.rewards.Reward.")
-    REWARDS[name] = found
 
 
 def _check_values(config: ConfigDict) -> None:

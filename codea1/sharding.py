@@ -18,6 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from ml_collections import ConfigDict
 
 from codea1.runtime.errors import BadInput
+from codea1.slices import SLICES, num_chips, split
 
 # replica: copies of the weights, across slices; fsdp: weights cut and gathered for use; tensor: heads, MLP, vocabulary.
 MESH_AXES = ("replica", "fsdp", "tensor")
@@ -72,13 +73,27 @@ def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device
 def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:
     """Returns the mesh of a run's config over `devices`, all by default; an fsdp axis of -1 takes those left.
 
-    Raises BadInput where they do not fit, or where the mesh cuts batches or slots unevenly.
+    Raises BadInput where they do not fit, are not of the config's topology, or the mesh cuts batches or slots unevenly.
     """
+    if devices is None:
+        require_topology(config.mesh.topology, jax.devices())
     mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, devices)
     require_multiple("code.micro_batch_size", config.code.micro_batch_size, mesh)
     require_multiple("test.micro_batch_size", config.test.micro_batch_size, mesh)
     require_multiple("rollout.slots", config.rollout.slots, mesh)
     return mesh
+
+
+def require_topology(topology: str, devices: Sequence[jax.Device]) -> None:
+    """Raises BadInput: TPUs are more or fewer than the slices that a config is made for, whatever mesh they would take.
+
+    Other devices are not compared: a config for TPUs also runs on GPUs.
+    """
+    if devices[0].platform == "tpu" and split(topology)[1] in SLICES and len(devices) != num_chips(topology):
+        raise BadInput(
+            f"config.mesh.topology is {topology}, which has {num_chips(topology)} chips, and this run has "
+            f"{len(devices)}: start it on all hosts of {topology}, or give the config the topology that there is."
+        )
 
 
 def data_parallel(mesh: Mesh) -> int:

@@ -42,21 +42,27 @@ execute() {
   fi
 }
 
-# Sets the flags from the command line; what follows a bare -- is for codea1.train.
+# Sets the flags from the command line; what follows a bare -- is for codea1.train, and what follows a second one is for
+# the gcloud command that creates the TPUs.
 parse_flags() {
   name='' project='' zone='' accelerator='' pricing=on-demand config='' workdir='' python=3.11 service_account=''
   via=queued keep='' poll_seconds=30 max_restarts=20 dry_run='' slices=1
   cluster='' location='' image='' reservation=''
-  train_flags=()
+  train_flags=() create_flags=()
   local argument
   while (($#)); do
     argument=$1
     shift
     case $argument in
       --)
-        train_flags=("$@")
+        while (($#)) && [[ $1 != -- ]]; do
+          train_flags+=("$1")
+          shift
+        done
+        (($# < 2)) || create_flags+=("${@:2}")
         return
         ;;
+      --network=* | --subnetwork=* | --internal-ips) create_flags+=("$argument") ;;
       --dry_run) dry_run=yes ;;
       --keep) keep=yes ;;
       --name=* | --project=* | --zone=* | --accelerator=* | --pricing=* | --config=* | --workdir=* | --python=* | \
@@ -93,14 +99,29 @@ require() {
     git -C "$root" cat-file -e "HEAD:configs/${config%%:*}.py" 2>/dev/null ||
     die "--config=$config: ${config%%:*} is not a file of commit $(commit), and a commit is what is installed."
   [[ ! $accelerator ]] || look_up_accelerator
-  [[ ! $accelerator || ! $config =~ [:,]topology=([^,]*) ]] || require_topology "${BASH_REMATCH[1]}"
+  [[ ! $accelerator || ! $config ]] || require_topology "$(config_topology)"
 }
 
-# Of a config that names its topology: it is the one that is asked for.
+# Prints the topology that the config is made for: as a flag or the config's argument gives it, or the one that its file
+# names. Prints nothing where the file names none or several; codea1.train compares then, on the pod.
+config_topology() {
+  local file topologies='' flags=${train_flags[*]-}
+  if [[ $flags =~ --config\.mesh\.topology=([^ ]*) || $config =~ [:,]topology=([^,]*) ]]; then
+    echo "${BASH_REMATCH[1]}"
+    return
+  fi
+  for file in "${config%%:*}" "configs/${config%%:*}.py"; do
+    topologies+=$(git -C "$root" show "HEAD:$file" 2>/dev/null | sed -n 's/.*topology *= *"\([^"]*\)".*/\1/p' |
+      sort -u) || true # one of the two files is there
+  done
+  [[ $topologies == *$'\n'* ]] || echo "$topologies"
+}
+
+# Where the config's topology is known, it is the one that is asked for.
 require_topology() { # TOPOLOGY
   local asked=$accelerator
   ((slices == 1)) || asked=${slices}x$accelerator
-  [[ $1 == "$asked" ]] || die "--config=$config is for $1; --accelerator=$accelerator --slices=$slices is $asked."
+  [[ ! $1 || $1 == "$asked" ]] || die "--config=$config is for $1; --accelerator=$accelerator --slices=$slices is $asked."
 }
 
 need_program() {

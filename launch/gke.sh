@@ -3,7 +3,7 @@
 #
 #   launch/gke.sh start --name=a1 --project=P --zone=us-west4-a --cluster=C --accelerator=v5e-16 --pricing=spot \
 #       --image=us-west4-docker.pkg.dev/P/REPOSITORY/codea1:1 \
-#       --config=configs/NAME.py --workdir=gs://BUCKET/a1 [-- FLAGS OF codea1.train]
+#       --config=configs/NAME.py --workdir=gs://BUCKET/a1 [-- FLAGS OF codea1.train [-- FLAGS OF gcloud]]
 #
 #   image    builds the container of this commit and pushes it
 #   create   makes a node pool with the TPUs
@@ -53,6 +53,7 @@ create() {
     spot) flags+=(--spot) ;;
     reserved) flags+=(--reservation-affinity=specific --reservation="$reservation") ;;
   esac
+  flags+=(${create_flags[@]+"${create_flags[@]}"})
   execute gcloud container node-pools create "$name" --cluster="$cluster" --location="${location:-$zone}" \
     --node-locations="$zone" --project="$project" --scopes=cloud-platform "${flags[@]}" --quiet
 }
@@ -170,6 +171,9 @@ $(yaml_list 20 "--config=$config" "--workdir=$workdir" ${train_flags[@]+"${train
                   env:
                     - name: PYTHONUNBUFFERED
                       value: "1"
+                    # Where the TPUs do not answer, JAX would take the CPU in silence.
+                    - name: JAX_PLATFORMS
+                      value: tpu,cpu
                   # What the sandbox needs, and no more; docs/pods.md says what for.
                   securityContext:
                     privileged: false

@@ -48,7 +48,8 @@ supervise() {
   echo "launch: $(date -u +%FT%TZ) $(hostname): python -m codea1.train $*"
   # TPU drivers lock memory for their transfers, where the user may.
   ulimit -l unlimited 2>/dev/null || true
-  PYTHONUNBUFFERED=1 "$venv/bin/python" -m codea1.train "$@" &
+  # Where the TPUs do not answer, JAX would take the CPU in silence.
+  JAX_PLATFORMS=tpu,cpu PYTHONUNBUFFERED=1 "$venv/bin/python" -m codea1.train "$@" &
   local pid=$! code=0
   echo "$pid" >"$state/pid"
   wait "$pid" || code=$?

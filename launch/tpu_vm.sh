@@ -2,7 +2,7 @@
 # A codea1 run on a Cloud TPU VM, of one slice or several, from nothing to nothing. docs/pods.md explains it.
 #
 #   launch/tpu_vm.sh run --name=a1 --project=P --zone=us-west4-a --accelerator=v5e-16 --pricing=spot \
-#       --config=configs/NAME.py --workdir=gs://BUCKET/a1 [-- FLAGS OF codea1.train]
+#       --config=configs/NAME.py --workdir=gs://BUCKET/a1 [-- FLAGS OF codea1.train [-- FLAGS OF gcloud]]
 #
 #   run      everything below in order, through preemptions and restarts, until the run has ended
 #   create   asks for the TPU VM, through the queue or, with --via=direct, now or never
@@ -17,6 +17,7 @@
 #   --accelerator=v5e-16                  for run, create and status
 #   --slices=2                            for all, where the run has several slices of that kind
 #   --pricing=on-demand|spot|reserved     --via=queued|direct     --service_account=EMAIL
+#   --network=NAME --subnetwork=NAME --internal-ips               of the VM; gcloud's other flags follow a second --
 #   --config=configs/NAME.py --workdir=gs://BUCKET/FOLDER         for run and start
 #   --python=3.11|3.12|3.13   --max_restarts=20   --poll_seconds=30    --keep: run leaves the VM when it ends
 #   --dry_run                             prints the commands, runs none
@@ -51,6 +52,7 @@ create() {
   local flags=(--accelerator-type="$gcloud_accelerator" --scopes=https://www.googleapis.com/auth/cloud-platform)
   [[ $pricing == on-demand ]] || flags+=("--$pricing")
   [[ ! $service_account ]] || flags+=(--service-account="$service_account")
+  flags+=(${create_flags[@]+"${create_flags[@]}"})
   if [[ $via == queued ]]; then
     local node=(--node-id="$name")
     [[ ! $several ]] || node=(--node-count="$slices" --node-prefix="$name")
@@ -91,7 +93,7 @@ logs() {
 }
 
 last_lines() {
-  on_hosts all "bash $HOST logs 50"
+  on_hosts all "if [ -e codea1-run/log ]; then bash $HOST logs 50; fi"
 }
 
 hosts_status() {
@@ -184,7 +186,8 @@ run() {
     before=$state
     state=$(vm_state)
     [[ $before || $state != unknown ]] ||
-      die "gcloud cannot say what there is of $name, as above: it wants a login (gcloud auth login), or --project or --zone is not yours."
+      die "gcloud cannot say what there is of $name, as above: it wants a login (gcloud auth login), --project or" \
+        "--zone is not yours, or the project lacks the API (gcloud services enable tpu.googleapis.com)."
     if [[ $state == ready ]]; then
       state=$(hosts_status | verdict) || state=unknown
     fi
@@ -192,14 +195,17 @@ run() {
     case $state in
       absent)
         # The first time, what is wrong is in the flags or the quota; later it passes.
-        create || ((restarts)) || end 1 "$name could not be created."
+        create || ((restarts)) || end 1 "$name could not be created, as above."
         ;;
       lost)
         begun=''
         [[ $before == lost ]] || count_restart "the VM was taken away"
         delete || true
         ;;
-      refused) end 1 "the request for $name was refused: gcloud compute tpus queued-resources describe $name says why." ;;
+      refused)
+        tpu queued-resources describe "$name" --format='yaml(state)' >&2 || true
+        end 1 "the request for $name was refused, as above."
+        ;;
       missing)
         [[ ! $begun ]] || count_restart "a host lost its run"
         begun=yes
@@ -207,7 +213,10 @@ run() {
           attempts=0
         elif [[ $(vm_state) == ready ]]; then
           attempts=$((attempts + 1)) begun=''
-          ((attempts < 3)) || end 1 "codea1 could not be installed or started three times."
+          if ((attempts == 3)); then
+            last_lines || true
+            end 1 "codea1 could not be installed or started three times, as above."
+          fi
         fi
         ;;
       restart)
@@ -233,10 +242,14 @@ count_restart() {
 
 end() { # CODE WHY
   note "$2"
-  if [[ $keep ]]; then
+  if [[ $(vm_state) == absent ]]; then
+    note "there is no $name, and nothing to pay for."
+  elif [[ $keep ]]; then
     note "$name is kept and costs money until launch/tpu_vm.sh delete."
+  elif delete || [[ $(vm_state) == absent ]]; then
+    note "$name is deleted."
   else
-    delete || note "$name COULD NOT BE DELETED and costs money until launch/tpu_vm.sh delete."
+    note "$name COULD NOT BE DELETED and costs money until launch/tpu_vm.sh delete."
   fi
   exit "$1"
 }

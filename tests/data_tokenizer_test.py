@@ -103,10 +103,15 @@ def test_auto_tokenizer_is_the_same(tmp_path, beside_a_model):
 
 
 def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
-    with pytest.raises(BadInput, match=r"Qwen/Qwen3-0\.6B holds no model: .*: hf download Qwen/Qwen3-0.6B --local-dir"):
-        load_tokenizer("Qwen/Qwen3-0.6B")
-    with pytest.raises(BadInput, match="missing holds no model"):
-        load_tokenizer(tmp_path / "missing")
+    for folder, hub_id in {
+        "Qwen/Qwen3-0.6B": "Qwen/Qwen3-0.6B",
+        "data/Qwen2.5-Coder-1.5B-Instruct/": "Qwen/Qwen2.5-Coder-1.5B-Instruct",
+        "data/warm": "OWNER/NAME",
+        str(tmp_path / "missing"): "OWNER/NAME",
+    }.items():
+        said = f"{folder.rstrip('/')} holds no model: .*: hf download {hub_id} --local-dir {folder.rstrip('/')}\\.$"
+        with pytest.raises(BadInput, match=said):
+            load_tokenizer(folder)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BadInput, match="holds no tokenizer"):
         load_tokenizer(tmp_path)

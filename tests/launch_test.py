@@ -22,11 +22,13 @@ WHAT = ("--config=configs/tiny.py:seed=1", "--workdir=gs://bucket/runs/a1")
 CLUSTER = ("--cluster=pods", "--location=us-west4", "--image=us-docker.pkg.dev/lab/r/codea1:1")
 SUFFIX = ["--zone=us-west4-a", "--project=lab", "--quiet"]
 SPOT_AS_ME = " --spot --service-account=me@lab"
+NETWORK = "--network=n --subnetwork=s --internal-ips"
 VM_COMMANDS = ("run", "create", "install", "start", "logs", "status", "stop", "delete")
 GKE_COMMANDS = ("image", "create", "render", "start", "logs", "status", "stop", "delete")
 
 # Writes down how it was called. As gcloud it also plays a cloud: of the turns in the script, one is shown each time
-# that somebody asks for the state of the queued resource while there is one.
+# that somebody asks for the state of the queued resource while there is one, the last one again and again. Files say
+# that it exists, and what fails.
 FAKE = """#!{python}
 import json, os, pathlib, sys
 folder, words = pathlib.Path({folder!r}), sys.argv[1:]
@@ -40,6 +42,8 @@ turns = json.loads(script.read_text())
 kind, verb = words[2:4]
 if (folder / "logged_out").exists():
     sys.exit("ERROR: (gcloud) You do not currently have an active account selected.")
+if (folder / (verb + "_fails")).exists():
+    sys.exit("ERROR: RESOURCE_EXHAUSTED: Quota limit has been exceeded")
 if verb == "create":
     exists.touch()
 elif verb == "delete":
@@ -47,8 +51,8 @@ elif verb == "delete":
 elif verb == "describe" and not exists.exists():
     sys.exit("ERROR: (gcloud.compute.tpus." + kind + ".describe) NOT_FOUND: Resource was not found")
 elif verb == "describe" and kind == "queued-resources":
-    turn = turns.pop(0)
-    script.write_text(json.dumps(turns))
+    turn = turns[0]
+    script.write_text(json.dumps(turns[1:] or turns))
     (folder / "turn.json").write_text(json.dumps(turn))
     if turn["queue"] == "offline":
         sys.exit("ERROR: no network")
@@ -121,9 +125,9 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def dry(machine: Machine, script: str, *words: str) -> list[list[str]]:
+def dry(machine: Machine, script: str, command: str, *words: str) -> list[list[str]]:
     """The commands of a dry run, split as a shell would; none was run."""
-    done = machine.launch(script, *words, "--dry_run")
+    done = machine.launch(script, command, "--dry_run", *words)
     assert done.returncode == 0, done.stderr
     assert machine.calls == []
     return [shlex.split(line) for line in done.stdout.splitlines() if not line.startswith("#")]
@@ -136,6 +140,7 @@ def dry(machine: Machine, script: str, *words: str) -> list[list[str]]:
         ("--accelerator=v6e-64 --pricing=spot --service_account=me@lab", "v6e-64", "v2-alpha-tpuv6e", SPOT_AS_ME),
         ("--accelerator=v5p-32 --pricing=reserved", "v5p-32", "v2-alpha-tpuv5", " --reserved"),
         ("--accelerator=v5e-8 --via=direct --pricing=spot", "v5litepod-8", "v2-alpha-tpuv5-lite", " --spot"),
+        (f"--accelerator=v6e-4 {NETWORK} -- --a=1 -- --tags=a", "v6e-4", "v2-alpha-tpuv6e", f" {NETWORK} --tags=a"),
     ],
 )
 def test_a_vm_is_created_in_the_queue_or_without_it(machine, flags, kind, version, more):
@@ -178,8 +183,7 @@ def test_every_command_can_be_tried_dry(machine, flags):
 def test_flags_of_train_reach_it_unchanged(machine):
     odd = '--config.code.model=gs://b/it\'s a "$model"'
     words = ("--config=tiny:seed=1", WHAT[1])  # a shipped config has a short name
-    done = machine.launch("tpu_vm.sh", "start", *WHERE, *words, "--dry_run", "--", "--config.steps=3", odd)
-    ssh = shlex.split(done.stdout)
+    (ssh,) = dry(machine, "tpu_vm.sh", "start", *WHERE, *words, "--", "--config.steps=3", odd, "--", "--labels=a=b")
     assert ssh[:7] == ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "a1", "--worker=all"]
     remote = shlex.split(ssh[7].removeprefix("--command="))
     assert remote == ["bash", "codea1/launch/host.sh", "start", *words, "--config.steps=3", odd]
@@ -194,38 +198,40 @@ def test_install_sends_the_commit_and_asks_for_the_python(machine):
     assert unpack[7].endswith("bash codea1/launch/host.sh install 3.12")
 
 
-VM, GKE = (("tpu_vm.sh", "create", *WHERE), ("gke.sh", "create", *WHERE, *CLUSTER))
-RUN = ("tpu_vm.sh", "run", *WHERE, WHAT[1], "--accelerator=v5e-16")
+VM, GKE = f"tpu_vm.sh create {' '.join(WHERE)} ", f"gke.sh create {' '.join((*WHERE, *CLUSTER))} "
+START, RUN = VM.replace("create", "start"), f"{VM.replace('create', 'run')} {WHAT[1]} --accelerator=v5e-16 "
+RENDER = f"gke.sh render {' '.join((*WHERE, *WHAT))} "
+REFUSED = {
+    "tpu_vm.sh fly": "'fly' is not a command",
+    "gke.sh": "'' is not a command",
+    VM: "--accelerator is missing",
+    VM + "--accelerator=v5e-24": "v5e comes as -1, -4, -8, -16",
+    VM + "--accelerator=v3-8": "is not a TPU that this script knows",
+    VM + "--accelerator=v5e-16 --pricing=cheap": "none of on-demand, spot and res",
+    VM + "--accelerator=v5e-16 --zone=us-west4": "is not a zone",
+    VM + "--accelerator=v5e-16 --name=A_1": "is not a name",
+    VM + "--accelerator v5e-16": "--accelerator is not a flag",
+    VM + "--accelerator=v5e-16 --slices=2 --via=direct": "--via=direct makes one slice; --slices=2",
+    START + f"{WHAT[0]} --workdir=runs/a1": "is not a folder of a bucket",
+    START + f"--config=configs/none.py {WHAT[1]}": "none.py is not a file of commit",
+    VM.replace("create", "install") + "--python=3.10": "codea1 runs on Python 3.11, 3.12 and 3.13",
+    VM.replace("create", "stop") + "--max_restarts=some": "is not a whole number",
+    RUN + "--config=configs/code_a1.py:topology=2xv5e-16": "is for 2xv5e-16; --accelerator=v5e-16 --slices=1",
+    RUN + "--config=code_a1:size=7b --slices=2": "is for v5e-16; --accelerator=v5e-16 --slices=2",
+    RUN + "--config=tiny -- --a=1 --config.mesh.topology=v5e-64": "is for v5e-64; --accelerator=v5e-16",
+    GKE + "--accelerator=v5e-64 --config=configs/code_a1.py": "is for v5e-16; --accelerator=v5e-64 --slices=1",
+    GKE + "--accelerator=v5e-16 --slices=2": "this script makes one slice",
+    GKE.replace("--cluster=pods", "") + "--accelerator=v5e-16": "--cluster is missing",
+    RENDER + "--accelerator=v5e-16": "--image is missing",
+    GKE + "--accelerator=v5e-16 --pricing=reserved": "--pricing=reserved takes --reservation=NAME",
+}
 
 
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("tpu_vm.sh", "fly"), "'fly' is not a command"),
-        (("gke.sh",), "'' is not a command"),
-        (VM, "--accelerator is missing"),
-        ((*VM, "--accelerator=v5e-24"), "v5e comes as -1, -4, -8, -16"),
-        ((*VM, "--accelerator=v3-8"), "is not a TPU that this script knows"),
-        ((*VM, "--accelerator=v5e-16", "--pricing=cheap"), "none of on-demand, spot and res"),
-        ((*VM, "--accelerator=v5e-16", "--zone=us-west4"), "is not a zone"),
-        ((*VM, "--accelerator=v5e-16", "--name=A_1"), "is not a name"),
-        ((*VM, "--accelerator", "v5e-16"), "--accelerator is not a flag"),
-        ((*VM, "--accelerator=v5e-16", "--slices=2", "--via=direct"), "--via=direct makes one slice; --slices=2"),
-        (("tpu_vm.sh", "start", *WHERE, WHAT[0], "--workdir=runs/a1"), "is not a folder of a bucket"),
-        (("tpu_vm.sh", "start", *WHERE, "--config=configs/none.py", WHAT[1]), "none.py is not a file of commit"),
-        (("tpu_vm.sh", "install", *WHERE, "--python=3.10"), "codea1 runs on Python 3.11, 3.12 and 3.13"),
-        (("tpu_vm.sh", "stop", *WHERE, "--max_restarts=some"), "is not a whole number"),
-        ((*RUN, "--config=configs/code_a1.py:topology=2xv5e-16"), "is for 2xv5e-16; --accelerator=v5e-16 --slices=1"),
-        ((*GKE, "--accelerator=v5e-16", "--slices=2"), "this script makes one slice"),
-        (("gke.sh", "create", *WHERE, "--accelerator=v5e-16"), "--cluster is missing"),
-        (("gke.sh", "render", *WHERE, *WHAT, "--accelerator=v5e-16"), "--image is missing"),
-        ((*GKE, "--accelerator=v5e-16", "--pricing=reserved"), "--pricing=reserved takes --reservation=NAME"),
-    ],
-)
-def test_what_cannot_be_is_refused_before_anything_runs(machine, words, expected):
-    done = machine.launch(*words)
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_cannot_be_is_refused_before_anything_runs(machine, line):
+    done = machine.launch(*line.split())
     assert done.returncode == 2
-    assert expected in done.stderr
+    assert REFUSED[line] in done.stderr
     assert machine.calls == []
 
 
@@ -246,31 +252,36 @@ FAILED = {
     for code in (1, 2, 74)
     for others in (134, 75)
 }
-LOOPS = {  # what is there before, turns, flags, the exit code, what is done, and what is said
-    "nothing to done": ("", [WAITING, PROVISIONING, FRESH, RUNNING, DONE], "", 0, f"{BEGIN} delete", "a1: waiting"),
-    "without a login": ("logged_out", [WAITING], "", 2, "", "error: gcloud cannot say what there is of a1"),
-    "a host that was rebooted is installed again": (
-        *("", [FRESH, RUNNING, ONE_REBOOTED, RUNNING, DONE], "", 0),
-        *(f"{BEGIN} stop scp install start delete", "a host lost its run: restart 1"),
-    ),
+BEGUN, BEGUN_TWICE, AGAIN = [PROVISIONING, FRESH, RUNNING], f"{BEGIN} delete {BEGIN} delete", f"{BEGIN} stop start"
+ALL = {what: [what] * 8 for what in ("missing", "running", "exited 0")}  # hosts of two slices
+SLICES = [
+    *(turn("missing", node=["READY", "CREATING"]), turn(*ALL["missing"]), turn(*["running"] * 4)),
+    *(turn(*ALL["running"]), turn(*ALL["running"], node=["READY", "PREEMPTED"])),
+    *(turn(*ALL["missing"]), turn(*ALL["exited 0"])),
+]
+STATES_OF_SLICES = "^absent waiting missing unknown running lost absent missing done"
+KEEPS_FAILING = "create stop scp install stop scp install stop scp install logs delete"
+NOT_MADE = "Quota.*could not be created.*there is no a1, and nothing to pay for.$"
+SUSPENDING = [RUNNING, turn(queue="SUSPENDING"), FRESH, DONE]
+REBOOTED = [FRESH, RUNNING, ONE_REBOOTED, RUNNING, DONE]
+LOOPS = {  # what is there before, turns, flags, the exit code, what is done; and states, then what is said
+    "nothing to done": ("", [WAITING, *BEGUN, DONE], "", 0, f"{BEGIN} delete", "a1: waiting.*done.*a1 is deleted"),
+    "no login": ("logged_out", [WAITING], "", 2, "", "error: gcloud cannot say what there is of a1"),
+    "a host was rebooted": ("", REBOOTED, "", 0, f"{BEGIN} stop scp install start delete", "lost its run: restart 1"),
     "a VM that is kept costs money": ("", [FRESH, DONE], "--keep", 0, BEGIN, "costs money"),
-    "restarts are bounded": (
-        *("", [FRESH, *[turn("exited 139")] * 3], "--max_restarts=2", 1),
-        *(f"{BEGIN} stop start stop start delete", "2 restarts are used up"),
-    ),
-    "one loss is one restart however long it takes": (
-        *("exists", [RUNNING, turn(queue="SUSPENDING"), FRESH, DONE], "--max_restarts=1", 0),
-        *(f"delete {BEGIN} delete", "restart 1 of 1"),
-    ),
+    "a VM that stays costs money": ("exists delete_fails", [DONE], "", 0, "delete", "a1 COULD NOT BE DELETED"),
+    "without a quota there is nothing to delete": ("create_fails", [WAITING], "--keep", 1, "create", NOT_MADE),
+    "bounded": ("", [FRESH, turn("exited 139")], "--max_restarts=2", 1, f"{AGAIN} stop start delete", "2 restarts are"),
+    "a slow loss is one": ("exists", SUSPENDING, "--max_restarts=1", 0, f"delete {BEGIN} delete", "restart 1 of 1"),
+    "a suspended one is made again": ("", [*BEGUN, SUSPENDED, *BEGUN, DONE], "--pricing=spot", 0, BEGUN_TWICE, ""),
+    "a preempted one is made again": ("", [*BEGUN, PREEMPTED, *BEGUN, DONE], "--pricing=spot", 0, BEGUN_TWICE, ""),
+    "slices are lost with one": ("", SLICES, "--slices=2", 0, BEGUN_TWICE, STATES_OF_SLICES),
     "a run that goes on is taken up": ("exists", [RUNNING, DONE], "", 0, "delete", ""),
     "silence is not a loss": ("exists", [RUNNING, OFFLINE, ONE_ENDED, OFFLINE, DONE], "", 0, "delete", "no network"),
-    "a refused request ends the loop": ("", LOST, "", 1, "create delete", ""),
-    "an install that keeps failing ends the loop": (
-        *("install_fails", [FRESH] * 8, "", 1),
-        *("create stop scp install stop scp install stop scp install delete", ""),
-    ),
+    "a refused request ends the loop": ("", LOST, "", 1, "create delete", "FAILED\n.*was refused, as above.*deleted"),
+    "an install that keeps failing ends the loop": ("install_fails", [FRESH], "", 1, KEEPS_FAILING, ""),
     **{
-        f"ended: {how}": ("", [FRESH, RUNNING, end, RUNNING, DONE], "", 0, f"{BEGIN} stop start delete", "restart 1 of")
+        f"ended: {how}": ("", [FRESH, RUNNING, end, RUNNING, DONE], "", 0, f"{AGAIN} delete", "restart 1 of")
         for how, end in ENDS.items()
     },
     **{
@@ -283,36 +294,15 @@ LOOPS = {  # what is there before, turns, flags, the exit code, what is done, an
 @pytest.mark.parametrize("name", LOOPS)
 def test_a_run_is_seen_through(machine, name):
     before, turns, flags, code, acts, said = LOOPS[name]
-    if before:
-        (machine.folder / before).touch()
-    done = machine.play(list(turns), *flags.split())
+    for file in before.split():
+        (machine.folder / file).touch()
+    done = machine.play(turns, *flags.split())
     assert done.returncode == code, done.stderr
-    assert said in done.stderr
+    states = " ".join(re.findall(r"a1: (\w+)", done.stderr))
+    assert re.search(said, f"{states}\n{done.stderr.rstrip()}", re.DOTALL)
     assert machine.acts == acts.split()
-
-
-@pytest.mark.parametrize("loss", [SUSPENDED, PREEMPTED])
-def test_preemption_makes_a_new_vm_and_starts_with_the_same_workdir(machine, loss):
-    begin = [PROVISIONING, FRESH, RUNNING]
-    done = machine.play([*begin, loss, *begin, DONE], "--pricing=spot")
-    assert done.returncode == 0, done.stderr
-    assert machine.acts == f"{BEGIN} delete {BEGIN} delete".split()
-    first, again = (call for call in machine.calls if _act(call) == "start")
-    assert first == again
-    assert f"start {WHAT[0]} {WHAT[1]}" in " ".join(first)
-    first, again = (call for call in machine.calls if _act(call) == "create")
-    assert first == again
-    assert "--spot" in first
-
-
-def test_several_slices_run_when_all_are_ready_and_are_lost_with_one(machine):
-    eight, one_of_two = ["running"] * 8, ["READY", "CREATING"]
-    turns = [turn("missing", node=one_of_two), turn(*["missing"] * 8), turn(*eight[:4]), turn(*eight)]
-    again = [turn(*eight, node=["READY", "PREEMPTED"]), turn(*["missing"] * 8), turn(*["exited 0"] * 8)]
-    done = machine.play(turns + again, "--slices=2")
-    assert done.returncode == 0, done.stderr
-    assert machine.acts == f"{BEGIN} delete {BEGIN} delete".split()
-    assert re.findall(r"a1: (\w+)", done.stderr)[:5] == ["absent", "waiting", "missing", "unknown", "running"]
+    for act in ("create", "start"):  # each time the same, with the same workdir
+        assert len({tuple(call) for call in machine.calls if _act(call) == act}) <= 1
 
 
 class Host:
@@ -361,11 +351,11 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("code", [0, 1, 75])
 def test_host_tells_how_the_run_ended(host, code):
-    host.program(host.python, f'echo "$PWD $*"; exit {code}')
+    host.program(host.python, f'echo "$PWD $JAX_PLATFORMS $*"; exit {code}')
     assert host.status == "missing"
     assert host.call("start", *WHAT, "--config.x=a b").returncode == 0
     wait_for(lambda: host.status == f"exited {code}")
-    assert f"{ROOT} -m codea1.train {WHAT[0]} {WHAT[1]} --config.x=a b" in host.read("log")
+    assert f"{ROOT} tpu,cpu -m codea1.train {WHAT[0]} {WHAT[1]} --config.x=a b" in host.read("log")
     assert host.call("logs", "1").stdout.endswith(f"ended with code {code}\n")
 
 
@@ -472,33 +462,13 @@ def test_manifest_gives_the_container_what_the_sandbox_needs_and_no_more(machine
     assert security["capabilities"] == {"drop": ["ALL"], "add": ["KILL", "SETGID", "SETUID", "SYS_RESOURCE"]}
 
 
-def test_containers_command_examines_the_sandbox_then_trains(machine, tmp_path):
-    odd = '--config.x=it\'s "$HOME": {a}'
-    words = ("render", *WHERE, *CLUSTER, *WHAT, "--accelerator=v5e-16", "--", odd)
-    jobset = yaml.safe_load(machine.launch("gke.sh", *words).stdout)
-    (container,) = job_of(jobset)["template"]["spec"]["containers"]
-    command = [*container["command"], *container["args"]]
-    command[2] = command[2].replace("ulimit -l 68719476736", "true")  # takes root
-    python = tmp_path / "bin" / "python"
-    python.write_text('#!/bin/bash\nprintf "%s\\n" "$@" >>"$CALLS"\n[ "$2" != "$SICK" ]\n')
-    python.chmod(0o755)
-    for sick, expected in (
-        ("nothing", ["-m", "codea1.sandbox", "-m", "codea1.train", *WHAT, odd]),
-        ("codea1.sandbox", ["-m", "codea1.sandbox"]),
-    ):
-        calls = tmp_path / f"calls of {sick}"
-        environment = os.environ | {"PATH": f"{python.parent}:{os.environ['PATH']}", "CALLS": str(calls), "SICK": sick}
-        subprocess.run(command, env=environment, check=False)
-        assert calls.read_text().splitlines() == expected
-
-
 @pytest.mark.parametrize(
     ("flags", "machine_type", "nodes", "more"),
     [
         (["v5e-16"], "ct5lp-hightpu-4t", 4, ["--tpu-topology=4x4"]),
         (["v5e-16", "--pricing=spot"], "ct5lp-hightpu-4t", 4, ["--tpu-topology=4x4", "--spot"]),
         (["v6e-64"], "ct6e-standard-4t", 16, ["--tpu-topology=8x8"]),
-        (["v5e-8"], "ct5lp-hightpu-8t", 1, []),
+        (["v5e-8", "--", "--", "--labels=a=b"], "ct5lp-hightpu-8t", 1, ["--labels=a=b"]),
     ],
 )
 def test_node_pool(machine, flags, machine_type, nodes, more):
@@ -542,13 +512,25 @@ esac
 def run_job(folder: Path, command: list, **environment: str) -> tuple[int, list[str]]:
     """Runs a command where srun, scontrol and python are played; returns its code and what they were given."""
     bin_folder, calls = folder / "bin", folder / "calls"
-    bin_folder.mkdir()
+    bin_folder.mkdir(parents=True)
     for name in ("srun", "scontrol", "python"):
         (bin_folder / name).write_text(TASKS)
         (bin_folder / name).chmod(0o755)
     environment |= {"PATH": f"{bin_folder}:{os.environ['PATH']}", "CALLS": str(calls)}
     done = subprocess.run(command, cwd=ROOT, env=os.environ | environment, timeout=100, capture_output=True)
     return done.returncode, calls.read_text().splitlines()
+
+
+@pytest.mark.parametrize(("code", "modules"), [(0, ["sandbox", "train"]), (1, ["sandbox"])])
+def test_containers_command_examines_the_sandbox_then_trains(machine, tmp_path, code, modules):
+    odd = '--config.x=it\'s "$HOME": {a}'
+    (container,) = job_of(manifest(machine, "--accelerator=v5e-16", "--", odd))["template"]["spec"]["containers"]
+    assert {"name": "JAX_PLATFORMS", "value": "tpu,cpu"} in container["env"]
+    command = [*container["command"], *container["args"]]
+    command[2] = command[2].replace("ulimit -l 68719476736", "true")  # takes root
+    given = {"sandbox": "", "train": f"<{WHAT[0]}><{WHAT[1]}><{odd}>"}
+    expected = [f"python <-m><codea1.{module}>{given[module]}" for module in modules]
+    assert run_job(tmp_path / "job", command, CODE_0=str(code)) == (code, expected)
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,8 @@ def test_a_notebook_reads_without_being_run(path):
     assert any("image/png" in output.get("data", {}) for output in outputs)
     assert not [output for output in outputs if output.output_type == "error" or output.get("name") == "stderr"]
     assert path.stat().st_size < 500_000
+    runs = re.findall(r'"CODEA1_RUN", "(.*?)"', cells[0].source)
+    assert runs in ([], ["../runs/tiny/code_a1"])  # of `make train`: Jupyter works in the notebook's folder
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

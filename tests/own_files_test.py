@@ -8,6 +8,7 @@ from ml_collections import ConfigDict
 
 from codea1 import train as command
 from codea1.config import config_of, default_config, validate
+from codea1.game.answers import ParsedSuite
 from codea1.game.methods import game_rules, own_files
 from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
 from codea1.lab.report.run_report import show_report
@@ -74,12 +75,57 @@ def test_the_file_is_read_again_when_a_config_is_validated_again(config, tmp_pat
         (("@dataclass(frozen=True)\n", "\n\n1 / 0\n"), r"brief\.py, line 10: ZeroDivisionError: division by zero"),
         (("def code_reward(", "def code_reward(,"), r"brief\.py: SyntaxError: .*line 12"),
         (("    def ", "    wanted: int\n\n    def "), r"brief\.py.*: TypeError: non-default argument 'wanted'"),
+        *(
+            (("code_reward", name), rf"brief\.py, line 12: {name} is no method .*; did you mean code_reward\?")
+            for name in ("code_rewad", "codeReward", "cod_rewards", "cdoe_reward")
+        ),
+        *(
+            (("def code_reward", f"{name} = 1\n\n    def c"), rf"brief\.py: {name} is no method .* mean {hook}")
+            for name, hook in (("marks", "mark"), ("mak", "mark"), ("call", "calls"), ("weigths", "weights"))
+        ),
+        (("def code_reward(", "alpha = 1.0\n\n    def c("), r"brief\.py: alpha is what config\.game\.alpha says"),
+        (("def code_reward", "weights = (1.0, 0.0)\n\n    def c"), r"Brief\.weights .* must be three numbers"),
     ],
 )
 def test_what_is_no_reward_is_named_with_its_file(config, tmp_path, changes, sentence):
     (tmp_path / "brief.py").write_text(BRIEF.replace(*changes))
     with pytest.raises(BadInput, match=sentence):
         validate(config)
+
+
+def test_methods_that_a_user_adds_may_have_any_other_name(config, tmp_path):
+    names = ("best_reward_of", "reward_of_test", "rank", "remark", "recalls", "_code_rewards", "program")
+    added = "".join(f"    def {name}(self): ...\n\n" for name in names)
+    (tmp_path / "brief.py").write_text(BRIEF + "\n" + added)
+    validate(config)
+
+
+@pytest.mark.parametrize(
+    ("hook", "parameters", "body", "sentence"),
+    [
+        ("test_reward", "solution, suite", "return 1.0", r"test_reward returned 1\.0; it must be of type SuiteReward"),
+        ("test_reward", "solution, suite", "pass", "test_reward returned None; it must be of type SuiteReward"),
+        ("test_reward", "solution, suite", "return SuiteReward(1, 0, None)", "its adversarial must be a finite number"),
+        ("code_reward", "solution", "return SolutionReward(1e999)", "its total must be a finite number or None"),
+        ("code_reward", "solution", "return SolutionReward('1')", "its total must be a finite number or None"),
+        ("code_reward", "solution", "return solution.txt", "code_reward raised AttributeError: .*no attribute 'txt'"),
+        ("code_reward", "solution, suites", "return 1", "code_reward raised TypeError: .* missing 1 required"),
+        ("calls", "parsed", "yield from (1, 2)", r"calls returned \[1, 2\]; it must be a list of Call"),
+        ("calls", "parsed", "yield 1 / 0", "calls raised ZeroDivisionError"),
+        ("mark", "parsed, answers, signature", "return None", "mark returned None; it must be a list of MarkedAssert"),
+        ("read_program", "answer, entry_point", "return answer", "returned 'text'; it must be of type Extracted"),
+        ("signature", "question", "return question", "signature returned None; it must be of type Signature"),
+    ],
+)
+def test_what_a_method_does_wrongly_is_named_with_its_line(config, tmp_path, hook, parameters, body, sentence):
+    head, _ = BRIEF.split("    def ")
+    head = head.replace("StrictReward", "StrictReward, SuiteReward", 1)
+    (tmp_path / "brief.py").write_text(f"{head}    def {hook}(self, {parameters}):\n        {body}\n")
+    validate(config)
+    method = getattr(game_rules(config).reward, hook)
+    arguments = {"solution": SolutionOutcome(True), "answer": "text", "parsed": ParsedSuite((), False, 0.0)}
+    with pytest.raises(BadInput, match=rf"game\.reward: .*brief\.py, line 1[23]: .*{sentence}"):
+        method(*(arguments.get(name) for name in parameters.split(", ") if name != "suites"))
 
 
 def test_a_file_that_is_missing_is_named(config, tmp_path):

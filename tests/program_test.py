@@ -344,3 +344,21 @@ command.run(main)
     environment = {name: value for name, value in os.environ.items() if name != "JAX_PLATFORMS"}
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stdout.split(), done.stderr) == (0, ["cpu", "tpu"], "")
+
+
+@pytest.mark.parametrize(
+    ("platform", "code", "said"),
+    [
+        ("cuda", 75, "error: JAX finds no device of JAX_PLATFORMS=cuda; start again where there is one."),
+        ("tpu", 75, "error: JAX finds no device of JAX_PLATFORMS=tpu: Unable to initialize backend 'tpu': "),
+        ("gpuu", 2, "error: JAX knows no device of JAX_PLATFORMS=gpuu: Unable to initialize backend 'gpuu': "),
+    ],
+)
+def test_a_platform_without_a_device_is_one_sentence_and_asks_for_a_restart(platform, code, said):
+    if platform == "tpu" and importlib.util.find_spec("libtpu") is None:
+        pytest.skip("libtpu is not installed")
+    program = "import jax\nfrom codea1.runtime import command\ncommand.run(jax.devices)"
+    environment = os.environ | {"JAX_PLATFORMS": platform}
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environment, capture_output=True, text=True)
+    assert (done.returncode, "Traceback" in done.stderr) == (code, False)
+    assert said in done.stderr

@@ -4,6 +4,9 @@ A process has one set of devices, so eight virtual devices live in a process of 
 sharding_eight_devices.py.
 """
 
+from contextlib import nullcontext
+from types import SimpleNamespace
+
 import jax
 import pytest
 from jax.sharding import AxisType
@@ -57,3 +60,25 @@ def test_the_mesh_takes_the_devices_there_are():
 def test_a_mesh_that_does_not_fit_is_refused(sizes):
     with pytest.raises(BadInput, match="does not multiply to the 1 devices"):
         sharding.make_mesh(*sizes, devices=jax.devices()[:1])
+
+
+@pytest.mark.parametrize(
+    ("topology", "platform", "count", "fits"),
+    [
+        ("v5e-16", "tpu", 16, True),
+        ("2xv5e-16", "tpu", 32, True),
+        ("v5p-32", "tpu", 16, True),  # cores, two a chip
+        ("v5e-16", "gpu", 8, True),
+        ("", "tpu", 8, True),
+        ("v5e:4x4", "tpu", 8, True),  # a shape is not counted
+        ("v5e-16", "tpu", 32, False),
+        ("2xv5e-16", "tpu", 16, False),
+        ("v5e-16", "tpu", 4, False),  # one host of four
+    ],
+)
+def test_a_slice_other_than_the_configs_is_refused(topology, platform, count, fits):
+    devices = [SimpleNamespace(platform=platform)] * count
+    with (
+        nullcontext() if fits else pytest.raises(BadInput, match=rf"{topology}, which has .* and this run has {count}:")
+    ):
+        sharding.require_topology(topology, devices)

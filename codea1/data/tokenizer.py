@@ -27,7 +27,7 @@ _FILES = (
     "merges.txt",
 )
 
-_HUB_ID = re.compile(r"[\w-]+/[\w.-]+")  # OWNER/NAME of the Hugging Face hub, which may be a local path too
+_PUBLISHED = re.compile(r"Qwen[\d.]+(-Coder)?-[\d.]+B(-Base|-Instruct)?")  # models of Qwen on the Hugging Face hub
 START, END = "<|im_start|>", "<|im_end|>"
 
 
@@ -156,8 +156,10 @@ def load_tokenizer(
     folder = ModelFolder(folder)
     names = folder.names()
     if not names:
-        on_hub = f": hf download {folder} --local-dir {folder}" if _HUB_ID.fullmatch(folder.url) else ""
-        raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded{on_hub}.")
+        name = os.path.basename(folder.url)
+        hub_id = f"Qwen/{name}" if _PUBLISHED.fullmatch(name) else "OWNER/NAME"
+        download = "" if "://" in folder.url else f": hf download {hub_id} --local-dir {folder}"
+        raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded{download}.")
     if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
     try:

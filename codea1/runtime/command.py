@@ -117,6 +117,9 @@ def _end_for(error: Exception) -> NoReturn:
     """Ends the process for an error that nothing expected: an exception, or one of the XLA runtime."""
     code, during = runtime_exit_code(error), vars(error).get("during", "the start")
     first_line = str(error).partition("\n")[0]
+    frames = traceback.walk_tb(error.__traceback__)
+    if any(frame.f_globals.get("__name__") == "jax._src.xla_bridge" for frame, _ in frames):
+        _end_without_devices(first_line)
     if code == RESTART_EXIT_CODE:
         hosts.end_for_lost(during)
         print_error(Exception(f"{first_line} (during {during}); the same command goes on."))
@@ -127,6 +130,18 @@ def _end_for(error: Exception) -> NoReturn:
         remedy = "; lower micro_batch_size of the player, or rollout.slots" if out_of_memory else ""
         print_error(Exception(f"a restart would fail again during {during}{remedy}."))
     _leave(FAILED_EXIT_CODE)
+
+
+def _end_without_devices(said: str) -> NoReturn:
+    """Ends the process where JAX finds no device, which may pass: one is held by a process that ends, or comes back."""
+    asked = os.environ.get("JAX_PLATFORMS")
+    which = f"of JAX_PLATFORMS={asked}" if asked else "that it can use"
+    because = ": " * bool(said) + said.partition(" (set JAX_PLATFORMS")[0].rstrip(".")  # of cuda nothing is said
+    if "not in the list of known backends" in said:
+        print_error(BadInput(f"JAX knows no device {which}{because}; it may be cpu, cuda or tpu, where installed."))
+        _leave(BAD_INPUT_EXIT_CODE)
+    print_error(Exception(f"JAX finds no device {which}{because}; start again where there is one."))
+    _leave(RESTART_EXIT_CODE)
 
 
 def _part(code: int) -> NoReturn:

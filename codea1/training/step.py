@@ -183,16 +183,15 @@ class Step:
     def pay(self, graded: Round) -> Round:
         """Gives every solution and suite of a graded round its reward, and returns it.
 
-        Raises BadInput as `require_judged` does where the sandbox masks every program's reward, and where a host
-        sampled or judged something else than the others.
+        Raises BadInput as `require_judged` does where the sandbox masks every program's reward, where a host sampled or
+        judged something else than the others, and where a user's reward fails.
         """
-        for record in graded.questions:
-            for solution in record.solutions:
+        with self._hosts.agreed():
+            for solution in graded.solutions:
                 if self._rules.golden:
                     solution.assign_golden_reward()
                 else:
                     solution.assign_rewards(self._rules.reward)
-        with self._hosts.agreed():
             reasons = [
                 each.lost or LOST if each.reward and each.reward.masked == INFRA else "" for each in graded.solutions
             ]

@@ -1,0 +1,130 @@
+"""A reward in a user's file, `FILE.py:CLASS`.
+
+What it lacks or misspells is reported before anything slow starts, and what its methods return wrongly when they do.
+"""
+
+import inspect
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from itertools import combinations
+from types import ModuleType
+from typing import Any, NoReturn
+
+from codea1.game.answers import ExtractedProgram
+from codea1.game.asserts import MarkedAssert
+from codea1.game.calls import Call
+from codea1.game.question import Signature
+from codea1.game.rewards import REWARDS, Reward, SolutionReward, SuiteReward
+from codea1.runtime.errors import REPORTED, BadInput
+
+# What a hook returns; of `calls` and `mark`, the items.
+_RESULTS: dict[str, type] = {
+    "read_program": ExtractedProgram,
+    "signature": Signature,
+    "calls": Call,
+    "mark": MarkedAssert,
+    "test_reward": SuiteReward,
+    "code_reward": SolutionReward,
+}
+_MANY = ("calls", "mark")
+_NUMBERS = {"test_reward": ("total", "validity", "adversarial", "penalty"), "code_reward": ("total",)}
+_SETTINGS = ("alpha", "num_tests", "mutant_weight")  # what a reward gets from config.game
+
+
+def reward_class(path: str, name: str, source: bytes) -> type[Reward]:
+    """Runs the source of a file and returns its class `name`, whose hooks raise BadInput instead of what is wrong.
+
+    Raises BadInput: there is no such class, it is no reward, lacks a method or has one that nothing would call, or the
+    file raises.
+    """
+    module = ModuleType(f"reward_file_{len(REWARDS)}")
+    module.__file__ = path
+    sys.modules[module.__name__] = module  # where dataclasses look for the names of annotations
+    try:
+        exec(compile(source, path, "exec"), vars(module))
+        wanted: Any = vars(module).get(name)
+        if is_reward := isinstance(wanted, type) and issubclass(wanted, Reward):
+            reward = wanted(0.5, 1, 0.0)
+            weights = [*map(float, reward.weights)]
+    except Exception as error:
+        _refuse(error, path)
+    if not is_reward:
+        raise BadInput(f"config.game.reward: {path} defines no {name} that is a codea1.game.rewards.Reward.")
+    if len(weights) != 3:
+        raise BadInput(f"config.game.reward: {path}: {name}.weights is {weights}; it must be three numbers.")
+    _require_read(wanted, path)
+    return _checked(wanted, path)
+
+
+def _require_read(reward: type[Reward], path: str) -> None:
+    """Raises BadInput: a public name of a user's class is almost that of a hook, or is a setting, which decides."""
+    classes = [base for base in reward.__mro__ if not base.__module__.startswith("codea1.")]
+    for name, value in [item for base in classes for item in vars(base).items() if item[0][0] != "_"]:
+        if name in _SETTINGS and not inspect.ismemberdescriptor(value):
+            wrong = f"{name} is what config.game.{name} says; a class cannot set it"
+            raise BadInput(f"config.game.reward: {_place(path, value)}: {wrong}.")
+        near = [hook for hook in (*_RESULTS, "weights") if _are_near(name, hook)]
+        if near and name not in near:
+            wrong = f"{name} is no method that a reward calls; did you mean {near[0]}?"
+            raise BadInput(f"config.game.reward: {_place(path, value)}: {wrong}")
+
+
+def _are_near(name: str, hook: str) -> bool:
+    """Returns whether names become one when both lose two letters at most; one, of a short hook such as `mark`."""
+    left = max(len(name), len(hook)) - (2 if len(hook) > 5 else 1)
+    return not {*combinations(name, left)}.isdisjoint(combinations(hook, left))
+
+
+def _checked(reward: type[Reward], path: str) -> type[Reward]:
+    """Returns the class with every hook checked, those that it inherits too: they read what its others return."""
+
+    def hook(name: str) -> Callable:
+        def call(self: Reward, *arguments: Any) -> Any:
+            try:
+                result = getattr(super(checked, self), name)(*arguments)
+                if name in _MANY and isinstance(result, Iterable):
+                    result = [*result]
+            except REPORTED:
+                raise
+            except Exception as error:
+                _refuse(error, path, getattr(reward, name), name)
+            if wrong := _wrong(name, result):
+                where = _place(path, getattr(reward, name))
+                raise BadInput(f"config.game.reward: {where}: {name} returned {repr(result)[:80]}; {wrong}.")
+            return result
+
+        return call
+
+    checked: Any = type(reward.__name__, (reward,), {name: hook(name) for name in _RESULTS})
+    return checked
+
+
+def _wrong(name: str, result: Any) -> str:
+    """Returns what a hook must return, where that is something else; "" where it is not."""
+    kind = _RESULTS[name]
+    if name in _MANY:
+        is_right = isinstance(result, list) and all(isinstance(item, kind) for item in result)
+        return "" if is_right else f"it must be a list of {kind.__name__}"
+    if not isinstance(result, kind):
+        return f"it must be of type {kind.__name__}"
+    for part in _NUMBERS.get(name, ()):
+        number, may_be_none = getattr(result, part), part == "total"
+        if not (isinstance(number, int | float) and math.isfinite(number)) and not (number is None and may_be_none):
+            return f"its {part} must be a finite number{' or None' * may_be_none}"
+    return ""
+
+
+def _place(path: str, value: Any) -> str:
+    """Returns the file and line where a method was written, as far as Python knows them."""
+    code = getattr(inspect.unwrap(getattr(value, "fget", value)), "__code__", None)
+    return f"{code.co_filename}, line {code.co_firstlineno}" if code else path
+
+
+def _refuse(error: Exception, path: str, method: Any = None, name: str = "") -> NoReturn:
+    """Raises BadInput with what the file, or its method `name`, raised and the last of its lines that did."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    where = f"{path}, line {lines[-1]}" if lines else _place(path, method)
+    called = f"{name} raised " if name else ""
+    raise BadInput(f"config.game.reward: {where}: {called}{type(error).__name__}: {error}.") from None

@@ -31,7 +31,7 @@ from codea1.runtime.errors import BadInput
 OUTPUT = flags.DEFINE_string("output", None, "file of the training set, .parquet")
 EXCLUDE = flags.DEFINE_list("exclude", [], "files of evaluation sets to stay away from")
 MAX_PASS_RATE = flags.DEFINE_float("max_pass_rate", HARD, "of kodcode: share of trials below which a question is kept")
-MIN_PASSED = flags.DEFINE_float("min_passed", 1.0, "share of its own tests that a solution must pass", 0.0, 1.0)
+MIN_PASSED = flags.DEFINE_float("min_passed", 1.0, "share of the row's tests that its solution must pass", 0.0, 1.0)
 SPLIT = flags.DEFINE_string("split", "", "percentages for training, validation and test, such as 80/10/10")
 MUTANTS = flags.DEFINE_integer("mutants", 0, "made for each question that has none", lower_bound=0)
 LICENCE = flags.DEFINE_string("licence", None, "what every row says of its licence, in place of what the form says")

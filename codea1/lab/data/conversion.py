@@ -1,7 +1,7 @@
 """Rows of other datasets as a training set with the columns of the official Code-A1 file.
 
 A format reads one row as a question, or says why it is none. What is read is then run: a question is kept where its
-ground truth passes its own tests, whenever it is run. What is left out is counted by its reason, and listed row by row.
+ground truth passes its tests, whenever it is run. What is left out is counted by its reason, and listed row by row.
 """
 
 import ast
@@ -63,7 +63,7 @@ class Format:
     # What rows of one task in other words have in common, which are never in two parts of a split.
     group: Callable[[Question], str] = lambda question: question.description
     settings: str = ""  # what else decides which questions are read
-    min_passed: float = 1.0  # share of its own tests that a row's solution must pass
+    min_passed: float = 1.0  # share of a row's tests that its solution must pass
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ class RowOutcome:
     lost_script: str = ""  # why its check script is left out; empty where it is not
     unexposed: int = 0  # mutants left out that no test of theirs exposes
     unread: int = 0  # tests left out: they state no data, or too much
-    passed: float = 1.0  # share of its own tests that its program passes, of those that it passes or fails
+    passed: float = 1.0  # share of the row's tests that its program passes, of those that it passes or fails
     dropped: Mapping[str, int] = field(default_factory=dict)  # tests left out of a question that is kept, by reason
     is_slow: bool = False  # its solution takes a large part of the time that a test may take
 

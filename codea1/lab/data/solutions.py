@@ -29,7 +29,7 @@ from codea1.values.verdict import Verdict
 NOT_PASSED = "its solution passes none of its tests, twice"
 TOO_SLOW = "its solution runs out of time"
 UNSTEADY = "its solution answers otherwise when it is run again"
-FAILS = "its solution fails tests of its own"
+FAILS = "its solution fails one of its tests"
 NOT_HERE = "its solution imports {}, which is not here"
 SCRIPT_CANNOT_RUN = "its check script cannot run"
 
@@ -126,7 +126,7 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
 
     Args:
       answers_are_json: tests state lists where a solution may answer tuples.
-      min_passed: the share of its own tests that a solution must pass. A test on which it runs out of time, or on
+      min_passed: the share of the row's tests that a solution must pass. A test on which it runs out of time, or on
         which its runs disagree, counts neither as passed nor as failed. A check script that fails counts as one test
         where all tests hold.
 
@@ -192,7 +192,7 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
 def _answers(judge: Judge, tests: Sequence[CallTest]) -> Awaiting[list[GroundTruthAnswer]]:
     """Asks a ground truth about its tests from the smallest; those behind one that takes too long, it is not asked.
 
-    One that takes too long or is lost is asked again, in a process of its own.
+    One that takes too long or is lost is asked again, alone.
 
     Raises LostError.
     """

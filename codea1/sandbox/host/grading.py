@@ -123,7 +123,7 @@ class Grader:
         return start(self._timed(source, calls, [future for future, _ in claims]))
 
     def ground_truth_again(self, program: str, call: AnyCall) -> Future[list[GroundTruthAnswer]]:
-        """Asks a ground truth about one call as if for the first time, in a process of its own."""
+        """Asks a ground truth about one call as if for the first time, alone in a process."""
         self._memo.forget(_answer_key(digest(program), call))
         return self.ground_truth(program, [call])
 
@@ -279,7 +279,7 @@ def _said(of_expected: Outcome, of_printed: Outcome) -> tuple[Verdict, str]:
 
 
 def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> Awaiting[list[GroundTruthAnswer]]:
-    """Runs a ground truth several times; returns for each call the answer that all runs agree on, or why there is none.
+    """Runs a ground truth several times; returns the answers that all runs agree on, or why there is none.
 
     The second run has another hash seed and takes the calls in the opposite order, so that answers made of hashes,
     randomness or what earlier calls left behind disagree. A third, where the program or an argument makes sets, has

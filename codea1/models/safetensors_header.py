@@ -44,6 +44,11 @@ class Entry:
     def jax_dtype(self) -> np.dtype:
         return jnp.dtype(DTYPES[self.dtype])
 
+    def part(self, first: int, last: int) -> tuple[str, int, int]:
+        """Returns the file, and where in it lie the numbers from `first` to `last` in row-major order."""
+        size = self.jax_dtype.itemsize
+        return self.file, self.start + first * size, self.start + last * size
+
 
 def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
     """Returns the tensors of a file by name.

@@ -124,6 +124,74 @@ def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
         load_tokenizer(tmp_path)
 
 
+CHAT = [{"role": "user", "content": "?"}]
+RAISES = "{{ raise_exception('no system, please') }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [
+        ("{% if %}", "cannot write a chat of the roles user: TemplateSyntaxError: Expected an expression"),
+        (RAISES, "cannot write a chat of the roles user: TemplateError: no system, please"),
+        ("{{ 1 / 0 }}", "cannot write a chat of the roles user: ZeroDivisionError"),
+        ("{{ messages[1].content.x }}", "cannot write a chat of the roles user: UndefinedError"),
+    ],
+)
+def test_a_chat_template_that_fails_is_refused(template, complaint, tmp_path):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(BadInput, match=f"^the chat template of the tokenizer in {tmp_path} {complaint}"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_chat_template_that_fails_for_some_chats_is_named_then(tmp_path):
+    TOKENIZER.save(tmp_path)
+    template = (tmp_path / "chat_template.jinja").read_text()
+    (tmp_path / "chat_template.jinja").write_text(
+        f"{{% if messages[0].role == 'system' %}}{RAISES}{{% endif %}}{template}"
+    )
+    tokenizer = load_tokenizer(tmp_path)
+    for text in "plain", "a control token, <|im_end|>":
+        with pytest.raises(BadInput, match="roles system, user: TemplateError: no system, please"):
+            tokenizer.encode_chat([{"role": "system", "content": text}, {"role": "user", "content": "?"}])
+
+
+def test_of_several_chat_templates_the_default_is_taken(tmp_path):
+    TOKENIZER.save(tmp_path)
+    written = (tmp_path / "chat_template.jinja").read_text()
+    (tmp_path / "chat_template.jinja").unlink()
+    path = tmp_path / "tokenizer_config.json"
+    settings = json.loads(path.read_text())
+    for name in "default", "rag":
+        templates = [{"name": "tool_use", "template": "x"}, {"name": name, "template": written}]
+        path.write_text(json.dumps(settings | {"chat_template": templates}))
+        if name == "default":
+            assert load_tokenizer(tmp_path).encode_chat(CHAT) == TOKENIZER.encode_chat(CHAT)
+    with pytest.raises(BadInput, match="has the chat templates rag, tool_use: one must be called default"):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [("tokenizer.json", "[]"), ("tokenizer.json", "{}"), ("tokenizer_config.json", "[]")]
+)
+def test_files_that_transformers_cannot_take_are_named(name, content, tmp_path):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / name).write_text(content)
+    with pytest.raises(BadInput, match=rf"^the tokenizer in {tmp_path} cannot be read: \w+Error"):
+        load_tokenizer(tmp_path)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:26804dd49341d0\nsize 11422654\n"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja", "config.json", "generation_config.json"])
+def test_a_pointer_of_git_lfs_is_called_that(name, tmp_path):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / name).write_text(POINTER)
+    with pytest.raises(BadInput, match=f"^{tmp_path}/{name}: is a Git LFS pointer: `git lfs pull`"):
+        load_tokenizer(tmp_path)
+
+
 def test_wrapper_reads_the_stop_tokens_of_any_chat_tokenizer(tmp_path):
     TOKENIZER.save(tmp_path)
     path = tmp_path / "tokenizer_config.json"
@@ -139,6 +207,12 @@ def test_an_answer_also_ends_where_the_model_says(ends, more, tmp_path):
     settings = tmp_path / "model" / "generation_config.json"
     settings.write_text(json.dumps({"eos_token_id": ends}))
     assert load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model")).stop_ids == (*TOKENIZER.stop_ids, *more)
+    for unknown in TOKENIZER.vocab_size, -1:
+        settings.write_text(json.dumps({"eos_token_id": [7, unknown]}))
+        with pytest.raises(
+            BadInput, match=rf"generation_config\.json: eos_token_id lists {unknown}, the tokenizer has"
+        ):
+            load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))
     settings.write_text(json.dumps({"eos_token_id": ["</s>"]}))
     with pytest.raises(BadInput, match=r"generation_config\.json: eos_token_id is \['</s>'\]"):
         load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))

@@ -10,10 +10,12 @@ import pytest
 from flax import nnx
 from safetensors.numpy import load_file, save_file
 
+from codea1.data.tokenizer import load_tokenizer
 from codea1.lab import model_writer
 from codea1.models import config_json, huggingface, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.files import ModelFolder
+from codea1.players.base import Start
 from codea1.runtime.errors import BadInput, StorageFailed
 from tests.model_folders import load, params_of
 
@@ -223,6 +225,7 @@ def test_wrong_tensors_are_refused(edit, complaint, folder):
 
 
 ONE, INDEX = "model.safetensors", "model.safetensors.index.json"
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:26804dd49341d0\nsize 1503300328\n"
 OF_A_MISSING_FILE = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
 OF_TWO_FILES = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
 
@@ -233,6 +236,9 @@ OF_TWO_FILES = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
         ("config.json", None, r"config\.json: there is no such file"),
         ("config.json", "{", r"config\.json: is not JSON"),
         (ONE, None, r"model\.safetensors: there is no such file"),
+        ("config.json", POINTER, r"config\.json: is a Git LFS pointer: `git lfs pull` gets"),
+        (ONE, POINTER, r"model\.safetensors: is a Git LFS pointer: `git lfs pull` gets"),
+        (INDEX, POINTER, r"index\.json: is a Git LFS pointer"),
         (ONE, "short", r"model\.safetensors: is not a whole safetensors file"),
         (INDEX, json.dumps(OF_A_MISSING_FILE), r"model-00001-of-00002\.safetensors: there is no"),
         (INDEX, "{}", "is not an index of tensors"),
@@ -256,6 +262,40 @@ def test_broken_files_are_refused(name, content, complaint, folder):
         (folder / name).write_text(content)
     with pytest.raises(BadInput, match=complaint):
         load(folder)
+
+
+@pytest.mark.parametrize("place", ["{tmp_path}", "memory://{tmp_path}"])
+@pytest.mark.parametrize(
+    ("files", "named"),
+    [
+        (
+            ["checkpoint-500/config.json", "checkpoint-1000/config.json", "state.json"],
+            "checkpoint-500, checkpoint-1000",
+        ),
+        (["a/config.json", "b/adapter_config.json", "c/config.json", "d/config.json"], "b, c, d"),  # the last three
+        (["models--Qwen--Q/refs/main", "models--Qwen--Q/snapshots/ab1/config.json"], "models--Qwen--Q/snapshots/ab1"),
+        (["hub/models--Qwen--Q/snapshots/ab1/config.json"], "hub/models--Qwen--Q/snapshots/ab1"),
+        (["refs/main", "snapshots/ab1/config.json"], "snapshots/ab1"),
+        (["config.json", "checkpoint-500/config.json"], ""),
+        (["adapter_config.json", "checkpoint-500/adapter_config.json"], ""),
+        (["a/other.json"], ""),
+        ([], ""),
+    ],
+)
+def test_of_a_folder_of_models_the_models_are_named(place, files, named, tmp_path):
+    url = place.format(tmp_path=tmp_path)
+    for file in files:
+        folder, _, name = f"{url}/{file}".rpartition("/")
+        ModelFolder(folder).write(name, [b"{}"])
+    if not named:
+        ModelFolder(url).require_model_here()
+        return
+    with pytest.raises(BadInput, match=f"^{url} holds no model itself; name a folder below it that does: {named}\\.$"):
+        ModelFolder(url).require_model_here()
+    with pytest.raises(BadInput, match="holds no model itself"):
+        Start(url)
+    with pytest.raises(BadInput, match="holds no model itself"):
+        load_tokenizer(url)
 
 
 def test_a_checkpoint_is_never_written_over_another(folder):

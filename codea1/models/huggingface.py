@@ -191,7 +191,7 @@ class StoredTensors:
     def _other_head(self) -> BadInput:
         return BadInput(
             f"{self._where}: tensor {_HEAD.name} is not {_EMBEDDING.name}, which config.json says that it is: if the "
-            "model has a head of its own, tie_word_embeddings must be false."
+            "model has another head, tie_word_embeddings must be false."
         )
 
 

@@ -150,7 +150,7 @@ class Adapters:
         return unflatten_dict(placed, sep=".")
 
     def _factors(self, path: str, num_layers: int) -> list[float]:
-        """Returns what a second half of each layer is multiplied by; 1 for a first half."""
+        """Returns what a second half is multiplied by, layer by layer; 1 for a first half."""
         if path.endswith("_a"):
             return [1.0]
         names = [TENSORS[path].name.format(layer=layer) for layer in range(num_layers)]

@@ -56,6 +56,7 @@ def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
     Raises BadInput: there is no such file, it is cut off or longer than its header says, or it has another format.
     """
     size = folder.size(name)
+    folder.require_content(name)
     try:
         if size < 8:
             raise ValueError(f"it has {size} bytes")

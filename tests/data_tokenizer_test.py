@@ -102,6 +102,13 @@ def test_auto_tokenizer_is_the_same(tmp_path, beside_a_model):
     assert ours.decode([*ours.encode("x + "), ours.end_id, ours.pad_id]) == "x + "
 
 
+def test_ids_beyond_the_vocabulary_are_counted():
+    ids = [TOKENIZER.vocab_size, *TOKENIZER.encode("x + 1"), TOKENIZER.end_id, TOKENIZER.pad_id, 10**6]
+    assert TOKENIZER.num_textless(ids) == 2
+    assert TOKENIZER.num_textless([*range(TOKENIZER.vocab_size)]) == 0
+    assert TOKENIZER.decode(ids) == "x + 1"
+
+
 def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
     for folder, hub_id in {
         "Qwen/Qwen3-0.6B": "Qwen/Qwen3-0.6B",

@@ -66,6 +66,7 @@ class ChatTokenizer:
         self._control = re.compile("|".join(starts) or r"(?!)")
         self._options = {"enable_thinking": thinking == "on"} if thinking else {}
         self.vocab_size: int = len(tokenizer)
+        self._ids = frozenset(tokenizer.get_vocab().values())
         self.pad_id: int = tokenizer.pad_token_id
         self.end_id = cast(int, tokenizer.convert_tokens_to_ids(END))  # ends each message
         self._head = tuple(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
@@ -141,6 +142,14 @@ class ChatTokenizer:
         """Returns the text of an answer's tokens, special tokens left out, with what its prompt has begun of it."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return THOUGHT_BEGINS + text if self.begins_thoughts else text
+
+    def num_textless(self, ids: Sequence[int]) -> int:
+        """Returns how many of the ids are no tokens: a model's embedding may have more rows than its tokenizer tokens.
+
+        Such rows can be drawn, and are decoded to nothing. They are counted instead of never drawn: what learns, what
+        draws and what transformers computes are one distribution over all rows.
+        """
+        return sum(id not in self._ids for id in ids)
 
     def transcript(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens as a chat is written down, special tokens included."""

@@ -126,12 +126,12 @@ def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
     (tmp_path / "chat_template.jinja").unlink()
     with pytest.raises(BadInput, match="no chat template"):
         load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(BadInput, match="cannot be read"):
-        load_tokenizer(tmp_path)
+    for content in "{", "{}", "[]":
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(BadInput, match=rf"^the tokenizer in {tmp_path} cannot be read: \w+Error"):
+            load_tokenizer(tmp_path)
 
 
-CHAT = [{"role": "user", "content": "?"}]
 RAISES = "{{ raise_exception('no system, please') }}"
 
 
@@ -153,38 +153,21 @@ def test_a_chat_template_that_fails_is_refused(template, complaint, tmp_path):
 
 def test_a_chat_template_that_fails_for_some_chats_is_named_then(tmp_path):
     TOKENIZER.save(tmp_path)
-    template = (tmp_path / "chat_template.jinja").read_text()
-    (tmp_path / "chat_template.jinja").write_text(
-        f"{{% if messages[0].role == 'system' %}}{RAISES}{{% endif %}}{template}"
-    )
+    path = tmp_path / "chat_template.jinja"
+    path.write_text(f"{{% if messages[0].role == 'system' %}}{RAISES}{{% endif %}}{path.read_text()}")
     tokenizer = load_tokenizer(tmp_path)
     for text in "plain", "a control token, <|im_end|>":
         with pytest.raises(BadInput, match="roles system, user: TemplateError: no system, please"):
             tokenizer.encode_chat([{"role": "system", "content": text}, {"role": "user", "content": "?"}])
 
 
-def test_of_several_chat_templates_the_default_is_taken(tmp_path):
+def test_of_several_chat_templates_one_must_be_the_default(tmp_path):
     TOKENIZER.save(tmp_path)
-    written = (tmp_path / "chat_template.jinja").read_text()
     (tmp_path / "chat_template.jinja").unlink()
     path = tmp_path / "tokenizer_config.json"
-    settings = json.loads(path.read_text())
-    for name in "default", "rag":
-        templates = [{"name": "tool_use", "template": "x"}, {"name": name, "template": written}]
-        path.write_text(json.dumps(settings | {"chat_template": templates}))
-        if name == "default":
-            assert load_tokenizer(tmp_path).encode_chat(CHAT) == TOKENIZER.encode_chat(CHAT)
+    templates = [{"name": name, "template": "x"} for name in ("tool_use", "rag")]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": templates}))
     with pytest.raises(BadInput, match="has the chat templates rag, tool_use: one must be called default"):
-        load_tokenizer(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("name", "content"), [("tokenizer.json", "[]"), ("tokenizer.json", "{}"), ("tokenizer_config.json", "[]")]
-)
-def test_files_that_transformers_cannot_take_are_named(name, content, tmp_path):
-    TOKENIZER.save(tmp_path)
-    (tmp_path / name).write_text(content)
-    with pytest.raises(BadInput, match=rf"^the tokenizer in {tmp_path} cannot be read: \w+Error"):
         load_tokenizer(tmp_path)
 
 

@@ -199,15 +199,6 @@ def test_the_same_weights_are_stored_in_several_ways(tied, edit, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, params_of(checkpoint), random_params(config))
 
 
-@pytest.mark.parametrize("head", [lambda table: table.astype(np.float32), lambda table: table[:-1]])
-def test_a_tied_head_of_another_kind_is_refused_before_weights_are_read(head, tmp_path):
-    config = dataclasses.replace(CONFIG, tie_word_embeddings=True)
-    model_writer.save(tmp_path, config, random_params(config))
-    edit_tensors(tmp_path, lambda t: t.update({HEAD: head(t[TABLE])}))
-    with pytest.raises(BadInput, match=f"tensor {HEAD} is not {TABLE}"):
-        huggingface.Checkpoint(tmp_path)
-
-
 @pytest.mark.parametrize(
     ("edit", "complaint"),
     [
@@ -236,14 +227,12 @@ OF_TWO_FILES = {"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}}
         ("config.json", None, r"config\.json: there is no such file"),
         ("config.json", "{", r"config\.json: is not JSON"),
         (ONE, None, r"model\.safetensors: there is no such file"),
-        ("config.json", POINTER, r"config\.json: is a Git LFS pointer: `git lfs pull` gets"),
         (ONE, POINTER, r"model\.safetensors: is a Git LFS pointer: `git lfs pull` gets"),
         (INDEX, POINTER, r"index\.json: is a Git LFS pointer"),
         (ONE, "short", r"model\.safetensors: is not a whole safetensors file"),
         (INDEX, json.dumps(OF_A_MISSING_FILE), r"model-00001-of-00002\.safetensors: there is no"),
         (INDEX, "{}", "is not an index of tensors"),
         (INDEX, '{"weight_map": {}}', "is not an index of tensors"),
-        (INDEX, '{"weight_map": ["a"]}', "is not an index of tensors"),
         (
             INDEX,
             '{"weight_map": {"a": "../other/x.safetensors"}}',
@@ -274,12 +263,10 @@ def test_broken_files_are_refused(name, content, complaint, folder):
         ),
         (["a/config.json", "b/adapter_config.json", "c/config.json", "d/config.json"], "b, c, d"),  # the last three
         (["models--Qwen--Q/refs/main", "models--Qwen--Q/snapshots/ab1/config.json"], "models--Qwen--Q/snapshots/ab1"),
-        (["hub/models--Qwen--Q/snapshots/ab1/config.json"], "hub/models--Qwen--Q/snapshots/ab1"),
         (["refs/main", "snapshots/ab1/config.json"], "snapshots/ab1"),
         (["config.json", "checkpoint-500/config.json"], ""),
         (["adapter_config.json", "checkpoint-500/adapter_config.json"], ""),
         (["a/other.json"], ""),
-        ([], ""),
     ],
 )
 def test_of_a_folder_of_models_the_models_are_named(place, files, named, tmp_path):
@@ -290,12 +277,11 @@ def test_of_a_folder_of_models_the_models_are_named(place, files, named, tmp_pat
     if not named:
         ModelFolder(url).require_model_here()
         return
-    with pytest.raises(BadInput, match=f"^{url} holds no model itself; name a folder below it that does: {named}\\.$"):
-        ModelFolder(url).require_model_here()
-    with pytest.raises(BadInput, match="holds no model itself"):
-        Start(url)
-    with pytest.raises(BadInput, match="holds no model itself"):
-        load_tokenizer(url)
+    for use in Start, load_tokenizer:
+        with pytest.raises(
+            BadInput, match=f"^{url} holds no model itself; name a folder below it that does: {named}\\.$"
+        ):
+            use(url)
 
 
 def test_a_checkpoint_is_never_written_over_another(folder):

@@ -149,16 +149,6 @@ def test_what_a_configuration_leaves_out_is_what_peft_takes(folder):
     assert (peft.Adapters(folder).rank, peft.Adapters(folder).alpha) == (8, 8.0)
 
 
-def test_halves_of_several_dtypes_are_loaded(folder):
-    path = folder / "adapter_model.safetensors"
-    save_file({name: x.astype(np.float16) if "lora_A" in name else x for name, x in load_file(path).items()}, path)
-    rounded = {
-        name: x.astype(np.float16).astype(np.float32) if name.endswith("_a") else x
-        for name, x in flatten_dict(draw(SMALL), sep=".").items()
-    }
-    equal(flatten_dict(placed(folder, SMALL), sep="."), rounded)
-
-
 @pytest.mark.parametrize("max_shard_bytes", [8000, 1 << 30])
 def test_a_checksum_tells_one_base_from_another(max_shard_bytes, base, bucket):
     _, params = load(base)

@@ -204,7 +204,7 @@ def test_peft_loads_what_is_saved(config, tmp_path):
     [
         *((modules, {}) for modules in (sorted(MODULES), "all-linear", None)),
         ("all-linear", {"use_rslora": True}),
-        ("all-linear", {"alpha_pattern": {"layers.1.mlp.up_proj": 2, "up_proj": 48, "q_proj": 1.5}}),
+        ("all-linear", {"alpha_pattern": {"layers.1.mlp.up_proj": 2, "up_proj": 9, "q_proj": 1.5}}),
     ],
 )
 def test_what_peft_saves_is_loaded(modules, more, base, tmp_path):

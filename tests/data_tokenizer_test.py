@@ -102,6 +102,13 @@ def test_auto_tokenizer_is_the_same(tmp_path, beside_a_model):
     assert ours.decode([*ours.encode("x + "), ours.end_id, ours.pad_id]) == "x + "
 
 
+def test_ids_beyond_the_vocabulary_are_counted():
+    ids = [TOKENIZER.vocab_size, *TOKENIZER.encode("x + 1"), TOKENIZER.end_id, TOKENIZER.pad_id, 10**6]
+    assert TOKENIZER.num_textless(ids) == 2
+    assert TOKENIZER.num_textless([*range(TOKENIZER.vocab_size)]) == 0
+    assert TOKENIZER.decode(ids) == "x + 1"
+
+
 def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
     for folder, hub_id in {
         "Qwen/Qwen3-0.6B": "Qwen/Qwen3-0.6B",
@@ -119,8 +126,59 @@ def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
     (tmp_path / "chat_template.jinja").unlink()
     with pytest.raises(BadInput, match="no chat template"):
         load_tokenizer(tmp_path)
-    (tmp_path / "tokenizer.json").write_text("{")
-    with pytest.raises(BadInput, match="cannot be read"):
+    for content in "{", "{}", "[]":
+        (tmp_path / "tokenizer.json").write_text(content)
+        with pytest.raises(BadInput, match=rf"^the tokenizer in {tmp_path} cannot be read: \w+Error"):
+            load_tokenizer(tmp_path)
+
+
+RAISES = "{{ raise_exception('no system, please') }}"
+
+
+@pytest.mark.parametrize(
+    ("template", "complaint"),
+    [
+        ("{% if %}", "cannot write a chat of the roles user: TemplateSyntaxError: Expected an expression"),
+        (RAISES, "cannot write a chat of the roles user: TemplateError: no system, please"),
+        ("{{ 1 / 0 }}", "cannot write a chat of the roles user: ZeroDivisionError"),
+        ("{{ messages[1].content.x }}", "cannot write a chat of the roles user: UndefinedError"),
+    ],
+)
+def test_a_chat_template_that_fails_is_refused(template, complaint, tmp_path):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(template)
+    with pytest.raises(BadInput, match=f"^the chat template of the tokenizer in {tmp_path} {complaint}"):
+        load_tokenizer(tmp_path)
+
+
+def test_a_chat_template_that_fails_for_some_chats_is_named_then(tmp_path):
+    TOKENIZER.save(tmp_path)
+    path = tmp_path / "chat_template.jinja"
+    path.write_text(f"{{% if messages[0].role == 'system' %}}{RAISES}{{% endif %}}{path.read_text()}")
+    tokenizer = load_tokenizer(tmp_path)
+    for text in "plain", "a control token, <|im_end|>":
+        with pytest.raises(BadInput, match="roles system, user: TemplateError: no system, please"):
+            tokenizer.encode_chat([{"role": "system", "content": text}, {"role": "user", "content": "?"}])
+
+
+def test_of_several_chat_templates_one_must_be_the_default(tmp_path):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / "chat_template.jinja").unlink()
+    path = tmp_path / "tokenizer_config.json"
+    templates = [{"name": name, "template": "x"} for name in ("tool_use", "rag")]
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"chat_template": templates}))
+    with pytest.raises(BadInput, match="has the chat templates rag, tool_use: one must be called default"):
+        load_tokenizer(tmp_path)
+
+
+POINTER = "version https://git-lfs.github.com/spec/v1\noid sha256:26804dd49341d0\nsize 11422654\n"
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "chat_template.jinja", "config.json", "generation_config.json"])
+def test_a_pointer_of_git_lfs_is_called_that(name, tmp_path):
+    TOKENIZER.save(tmp_path)
+    (tmp_path / name).write_text(POINTER)
+    with pytest.raises(BadInput, match=f"^{tmp_path}/{name}: is a Git LFS pointer: `git lfs pull`"):
         load_tokenizer(tmp_path)
 
 
@@ -139,6 +197,12 @@ def test_an_answer_also_ends_where_the_model_says(ends, more, tmp_path):
     settings = tmp_path / "model" / "generation_config.json"
     settings.write_text(json.dumps({"eos_token_id": ends}))
     assert load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model")).stop_ids == (*TOKENIZER.stop_ids, *more)
+    for unknown in TOKENIZER.vocab_size, -1:
+        settings.write_text(json.dumps({"eos_token_id": [7, unknown]}))
+        with pytest.raises(
+            BadInput, match=rf"generation_config\.json: eos_token_id lists {unknown}, the tokenizer has"
+        ):
+            load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))
     settings.write_text(json.dumps({"eos_token_id": ["</s>"]}))
     with pytest.raises(BadInput, match=r"generation_config\.json: eos_token_id is \['</s>'\]"):
         load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))

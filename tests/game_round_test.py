@@ -45,7 +45,7 @@ TRANSCRIPTS = {player: f"{player} {{}}".format for player in ("code", "test")}
 
 
 def sample(text: str, finish_reason: str = "stop") -> SampleRecord:
-    return SampleRecord((1, 2), text, (3, 4, 5), (-0.5, -0.25, 0.0), finish_reason)
+    return SampleRecord((1, 2), text, (3, 4, 5), (-0.5, -0.25, 0.0), finish_reason, textless_tokens=1)
 
 
 def suite(index: int, verdicts: list[Verdict], *lines: str) -> SuiteRecord:
@@ -273,6 +273,7 @@ def test_statistics_by_hand():
         "code/masked_no_tests": 1,
         "code/no_code_block_frac": 1.0,
         "code/truncated_frac": 0.0,
+        "code/textless_tokens": 5.0,
         "code/response_tokens": 3,
         "code/group_zero_std_frac": 0.0,
         "code/contrast": 1.0,

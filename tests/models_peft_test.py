@@ -116,6 +116,39 @@ def test_linear_layers_without_adapters_get_zeros_or_what_stands_in(tmp_path):
         assert all(np.all(x == value) for x in found.values())
 
 
+@pytest.mark.parametrize(
+    ("changes", "factors"),  # of the second halves, layer by layer; 1 where none is named
+    [
+        ({"use_rslora": True}, {}),
+        ({"alpha_pattern": {"q_proj": 48, "_proj": 1}}, {"attention.q": [4, 4]}),  # a whole name, not its end
+        (
+            {"alpha_pattern": {"model.layers.1.mlp.up_proj": 6, "[ud].*_proj": 24}},
+            {"mlp.up": [2, 0.5], "mlp.down": [2, 2]},
+        ),
+        ({"alpha_pattern": {"o_proj": 36}, "use_rslora": True}, {"attention.o": [3 * RANK**0.5] * 2}),
+        ({"alpha_pattern": {}, "use_rslora": False}, {}),
+    ],
+)
+def test_what_peft_scales_in_another_way_adds_the_same(changes, factors, folder):
+    path = folder / "adapter_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    ones = [RANK**0.5] * 2 if changes.get("use_rslora") else [1, 1]
+    expected = flatten_dict(draw(SMALL), sep=".")
+    for layer in PRODUCTS:
+        half = expected[f"layers.{layer}_lora_b"]
+        half *= np.reshape(factors.get(layer, ones), (-1, *[1] * (half.ndim - 1))).astype(np.float32)
+    found = flatten_dict(placed(folder, SMALL), sep=".")
+    for name, half in expected.items():
+        np.testing.assert_allclose(found[name], half, rtol=1e-6)
+
+
+def test_what_a_configuration_leaves_out_is_what_peft_takes(folder):
+    path = folder / "adapter_config.json"
+    needed = ("peft_type", "target_modules", "base_model_name_or_path")
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key in needed}))
+    assert (peft.Adapters(folder).rank, peft.Adapters(folder).alpha) == (8, 8.0)
+
+
 @pytest.mark.parametrize("max_shard_bytes", [8000, 1 << 30])
 def test_a_checksum_tells_one_base_from_another(max_shard_bytes, base, bucket):
     _, params = load(base)
@@ -166,11 +199,19 @@ def test_peft_loads_what_is_saved(config, tmp_path):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-6), ours, load(tmp_path / "merged")[1])
 
 
-@pytest.mark.parametrize("modules", [sorted(MODULES), "all-linear", None])
-def test_what_peft_saves_is_loaded(modules, base, tmp_path):
+@pytest.mark.parametrize(
+    ("modules", "more"),
+    [
+        *((modules, {}) for modules in (sorted(MODULES), "all-linear", None)),
+        ("all-linear", {"use_rslora": True}),
+        ("all-linear", {"alpha_pattern": {"layers.1.mlp.up_proj": 2, "up_proj": 9, "q_proj": 1.5}}),
+    ],
+)
+def test_what_peft_saves_is_loaded(modules, more, base, tmp_path):
     torch, library = pytest.importorskip("torch"), pytest.importorskip("peft")
     torch.manual_seed(0)
-    options = library.LoraConfig(r=4, lora_alpha=6, target_modules=modules, task_type="CAUSAL_LM", lora_dropout=0.1)
+    names = {"target_modules": modules, "task_type": "CAUSAL_LM"}
+    options = library.LoraConfig(r=4, lora_alpha=6, lora_dropout=0.1, **names, **more)
     model = library.get_peft_model(transformers_model(base), options).eval()
     for name, half in model.named_parameters():
         if "lora_B" in name:
@@ -192,7 +233,10 @@ def test_what_peft_saves_is_loaded(modules, base, tmp_path):
     [
         ({"peft_type": "IA3"}, "peft_type is 'IA3', only 'LORA' is supported"),
         ({"task_type": "SEQ_CLS"}, "task_type is 'SEQ_CLS', only 'CAUSAL_LM'"),
-        ({"use_rslora": True}, "use_rslora is True, which is not supported"),
+        ({"use_dora": True}, "use_dora is True, which is not supported"),
+        ({"alpha_pattern": {"q_proj": "8"}}, "q_proj must be a number, got '8'"),
+        ({"alpha_pattern": {"(": 8}}, r"alpha_pattern is \{'\(': 8\}, no numbers by names of modules"),
+        ({"alpha_pattern": {"q_proj": 8}, "lora_alpha": 0}, "lora_alpha must not be 0 where there is an alpha_pattern"),
         ({"rank_pattern": {"q_proj": 4}}, r"rank_pattern is \{'q_proj': 4\}, which is not"),
         ({"bias": "lora_only"}, "bias is 'lora_only', only 'none' is supported"),
         ({"init_lora_weights": "pissa"}, "init_lora_weights is 'pissa', only True or 'gaussian' or 'orthogonal' is"),

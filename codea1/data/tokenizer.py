@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase
 
 # What describes a tokenizer. Folders that transformers 5 wrote have the first three, older ones some of the others.
-_FILES = (
+FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
@@ -42,9 +42,19 @@ class ChatTokenizer:
     Control tokens come from the chat template alone. A message's text that spells one is read as those characters.
     """
 
-    def __init__(self, tokenizer: "PreTrainedTokenizerBase", thinking: str = "", ends: Sequence[int] = ()):
-        """Takes `thinking` as `load_tokenizer` does, and the ids of further tokens that end an answer."""
+    def __init__(
+        self,
+        tokenizer: "PreTrainedTokenizerBase",
+        thinking: str = "",
+        ends: Sequence[int] = (),
+        name: str = "the tokenizer",
+    ):
+        """Takes `thinking` as `load_tokenizer` does, the ids of further tokens that end an answer, and its name.
+
+        Raises BadInput: the chat template fails.
+        """
         self._tokenizer: Any = tokenizer  # what its methods return depends on their arguments
+        self._name = name  # in a sentence
         added = tokenizer.added_tokens_decoder.values()
         # Some tokenizers look for added tokens in a text only after it has been normalised, from wide letters say.
         backend = getattr(tokenizer, "backend_tokenizer", None)
@@ -56,6 +66,7 @@ class ChatTokenizer:
         self._control = re.compile("|".join(starts) or r"(?!)")
         self._options = {"enable_thinking": thinking == "on"} if thinking else {}
         self.vocab_size: int = len(tokenizer)
+        self._ids = frozenset(tokenizer.get_vocab().values())
         self.pad_id: int = tokenizer.pad_token_id
         self.end_id = cast(int, tokenizer.convert_tokens_to_ids(END))  # ends each message
         self._head = tuple(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
@@ -97,10 +108,16 @@ class ChatTokenizer:
     def _encode_messages(self, messages: Sequence[Message], **options: Any) -> list[int]:
         """Returns the tokens of what the template makes of a chat."""
         cut, contents = self._spelled([message["content"] for message in messages])
-        if not cut:
-            return self._tokenizer.apply_chat_template(list(messages), **options)["input_ids"]
         chat = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
-        written = self._tokenizer.apply_chat_template(chat, tokenize=False, **options)
+        try:
+            if not cut:
+                return self._tokenizer.apply_chat_template(chat, **options)["input_ids"]
+            written = self._tokenizer.apply_chat_template(chat, tokenize=False, **options)
+        except Exception as error:  # a template is a program: it can raise whatever its author likes
+            roles = ", ".join(message["role"] for message in messages)
+            raise BadInput(
+                f"the chat template of {self._name} cannot write a chat of the roles {roles}: {_reason(error)}."
+            ) from error
         return self._encode_pieces(written.split(cut))
 
     def _spelled(self, texts: Sequence[str]) -> tuple[str, list[str]]:
@@ -125,6 +142,14 @@ class ChatTokenizer:
         """Returns the text of an answer's tokens, special tokens left out, with what its prompt has begun of it."""
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return THOUGHT_BEGINS + text if self.begins_thoughts else text
+
+    def num_textless(self, ids: Sequence[int]) -> int:
+        """Returns how many of the ids are no tokens: a model's embedding may have more rows than its tokenizer tokens.
+
+        Such rows can be drawn, and are decoded to nothing. They are counted instead of never drawn: what learns, what
+        draws and what transformers computes are one distribution over all rows.
+        """
+        return sum(id not in self._ids for id in ids)
 
     def transcript(self, ids: Sequence[int]) -> str:
         """Returns the text of tokens as a chat is written down, special tokens included."""
@@ -155,6 +180,8 @@ def load_tokenizer(
 
     folder = ModelFolder(folder)
     names = folder.names()
+    if "tokenizer_config.json" not in names:
+        folder.require_model_here()
     if not names:
         name = os.path.basename(folder.url)
         hub_id = f"Qwen/{name}" if _PUBLISHED.fullmatch(name) else "OWNER/NAME"
@@ -162,22 +189,32 @@ def load_tokenizer(
         raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded{download}.")
     if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
+    for file in {*names} & {*FILES, "config.json"}:
+        folder.require_content(file)
     try:
-        with folder.staged((*_FILES, "config.json")) as local:
+        with folder.staged((*FILES, "config.json")) as local:
             tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True, trust_remote_code=False)
-    except StorageOutage:
+    except (StorageOutage, BadInput):
         raise
-    except (OSError, ValueError) as error:
-        raise BadInput(f"the tokenizer in {folder} cannot be read: {error}") from None
-    if tokenizer.chat_template is None:
+    except Exception as error:  # transformers and tokenizers raise many kinds for files that are not as they expect
+        raise BadInput(f"the tokenizer in {folder} cannot be read: {_reason(error)}.") from None
+    templates = tokenizer.chat_template
+    if templates is None:
         raise BadInput(f"the tokenizer in {folder} has no chat template.")
+    if isinstance(templates, dict) and "default" not in templates:
+        several = ", ".join(sorted(map(str, templates)))
+        raise BadInput(f"the tokenizer in {folder} has the chat templates {several}: one must be called default.")
     if END not in tokenizer.get_vocab():
         raise BadInput(f"the tokenizer in {folder} has no token {END}, which ends a message.")
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise BadInput(f"the tokenizer in {folder} names no end or no padding token.")
-    loaded = ChatTokenizer(tokenizer, thinking, _ends(model or folder))
+    loaded = ChatTokenizer(tokenizer, thinking, _ends(model or folder), f"the tokenizer in {folder}")
     if loaded.transcript(loaded.encode(f"x{END}")) != f"x{END}":
         raise BadInput(f"the tokenizer in {folder} cannot spell {END} in ordinary tokens.")
+    last = max(loaded.vocabulary.values())
+    if unknown := [end for end in loaded.stop_ids if not 0 <= end <= last]:
+        where = (model or folder).file("generation_config.json")
+        raise BadInput(f"{where}: eos_token_id lists {unknown[0]}, the tokenizer has the ids from 0 to {last}.")
     return loaded
 
 
@@ -191,8 +228,13 @@ def _ends(model: ModelFolder) -> list[int]:
     return ends
 
 
+def _reason(error: Exception) -> str:
+    """Returns what an error of somebody else's code says, in one line."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())}".rstrip(": .")
+
+
 def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:
     """Copies the files of a tokenizer as they are: whatever read them there reads them here."""
     for name in source.names():
-        if name in _FILES:
+        if name in FILES:
             target.write(name, [source.read(name)])

@@ -46,6 +46,7 @@ class SampleRecord:
     token_ids: tuple[int, ...]
     log_probs: tuple[float, ...]  # of token_ids, as sampled
     finish_reason: str  # "stop" or "length"
+    textless_tokens: int = 0  # of token_ids, those that the tokenizer does not have: they add nothing to the text
 
 
 @dataclass(frozen=True)
@@ -421,6 +422,7 @@ def _of_samples(
         f"{player}/reward": mean(totals),
         f"{player}/reward_std": float(np.std(totals)) if totals else None,
         f"{player}/response_tokens": mean(len(record.sample.token_ids) for record in records),
+        f"{player}/textless_tokens": float(sum(record.sample.textless_tokens for record in records)),
         f"{player}/truncated_frac": mean(record.sample.finish_reason == "length" for record in records),
         f"{player}/no_code_block_frac": mean(not is_fenced for is_fenced in fenced),
         **{f"{player}/masked_{reason.replace(' ', '_')}": float(reasons[reason]) for reason in MASK_REASONS},

@@ -19,8 +19,9 @@ FAMILIES: dict[str, dict[str, Any]] = {  # model_type: what its layers have
     "qwen3": {"qkv_bias": False, "qk_norm": True},
 }
 # What this implementation computes; a checkpoint that says otherwise would give wrong numbers, not an error.
-ASSUMED = {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False}
-_POSITIONS = "max_position_embeddings"
+ASSUMED = {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False, "quantization_config": None}
+# What transformers takes for keys that a file leaves out.
+_DEFAULTS = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6, "max_position_embeddings": 32768}
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -31,18 +32,24 @@ def read(folder: ModelFolder) -> Qwen2Config:
     and `torch_dtype`. Raises BadInput naming the file and the key that is missing or not supported.
     """
     path = folder.file("config.json")
-    raw = folder.read_json("config.json")
-    family = FAMILIES.get(raw.get("model_type", ""))
+    raw = _DEFAULTS | folder.read_json("config.json")
+    family = FAMILIES.get(str(raw.get("model_type")))
     if family is None:
         supported = " and ".join(map(repr, FAMILIES))
         raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported.")
     for key, supported in ASSUMED.items():
         if raw.get(key, supported) != supported:
             raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported.")
+    if any(kind != "full_attention" for kind in raw.get("layer_types") or ()):
+        raise BadInput(f"{path}: layer_types is {raw['layer_types']!r}, only 'full_attention' is supported.")
+    if raw.get("num_key_value_heads", 0) is None:
+        raw["num_key_value_heads"] = raw.get("num_attention_heads")
     sizes = {field: number(path, raw, key, int) for field, key in COUNTS.items()}
-    if raw.get("head_dim") is None:  # older files leave it out
+    if "head_dim" not in raw and family["qk_norm"]:
+        raw["head_dim"] = 128
+    if raw.get("head_dim") is None:  # Qwen2's files leave it out
         raw["head_dim"] = sizes["hidden_size"] // max(sizes["num_heads"], 1)
-    dtype = raw.get("dtype") or raw.get("torch_dtype") or "float32"
+    dtype = str(raw.get("dtype") or raw.get("torch_dtype") or "float32").removeprefix("torch.")
     if dtype not in _DTYPES:
         raise BadInput(f"{path}: dtype is {dtype!r}, it must be one of {', '.join(_DTYPES)}.")
     return Qwen2Config(
@@ -51,7 +58,7 @@ def read(folder: ModelFolder) -> Qwen2Config:
         head_dim=number(path, raw, "head_dim", int),
         rope_theta=_rope_theta(path, raw),
         rms_norm_eps=number(path, raw, "rms_norm_eps", float),
-        max_positions=number(path, {_POSITIONS: 32768} | raw, _POSITIONS, int),
+        max_positions=number(path, raw, "max_position_embeddings", int),
         tie_word_embeddings=bool(raw.get("tie_word_embeddings", False)),
         dtype=dtype,
         param_dtype=dtype,
@@ -69,9 +76,15 @@ def number(path: str, holder: dict[str, Any], key: str, kind: type) -> Any:
 
 
 def _rope_theta(path: str, raw: dict[str, Any]) -> float:
-    ropes = [raw.get(key) or {} for key in ("rope_parameters", "rope_scaling")]  # of both, libraries differ in which
-    for rope in ropes:
-        rope_type = rope.get("rope_type", rope.get("type", "default"))
-        if rope_type != "default" or any(isinstance(value, dict) for value in rope.values()):
-            raise BadInput(f"{path}: rotary embeddings {rope} are not supported, only those of type 'default'.")
-    return number(path, next((rope for rope in ropes if "rope_theta" in rope), raw), "rope_theta", float)
+    """Returns the base of the wavelengths. Readers take it from different keys: these may not contradict."""
+    thetas = {}
+    for key in ("rope_scaling", "rope_parameters"):
+        if rope := raw.get(key):
+            is_flat = isinstance(rope, dict) and not any(isinstance(value, dict) for value in rope.values())
+            if not is_flat or rope.get("rope_type", rope.get("type", "default")) != "default":
+                raise BadInput(f"{path}: rotary embeddings {rope} are not supported, only those of type 'default'.")
+            thetas[key] = number(path, {"rope_theta": raw["rope_theta"]} | rope, "rope_theta", float)
+    if len({*thetas.values()}) > 1:
+        values = " and ".join(f"{theta:g} by {key}" for key, theta in thetas.items())
+        raise BadInput(f"{path}: rope_theta is {values}: keep the right one of these keys.")
+    return thetas.popitem()[1] if thetas else number(path, raw, "rope_theta", float)

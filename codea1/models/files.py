@@ -1,6 +1,7 @@
 """The files of a model's folder, on a local disk or behind any URL that fsspec knows, such as gs://BUCKET/FOLDER."""
 
 import contextlib
+import glob
 import json
 import os
 import tempfile
@@ -20,6 +21,10 @@ T = TypeVar("T")
 _WRITTEN_AT_ONCE = 16 << 20  # bytes: what a bucket's client holds of a file that is being written
 
 Content = bytes | memoryview
+
+_POINTER, _POINTER_BYTES = b"version https://git-lfs", 1024  # how a Git LFS pointer begins, and how long it is at most
+# Where models lie in what a trainer wrote, and in a cache of the Hugging Face hub.
+_BELOW = ("*", "snapshots/*", "models--*/snapshots/*", "hub/models--*/snapshots/*")
 
 
 class ModelFolder:
@@ -55,13 +60,33 @@ class ModelFolder:
         """Returns whether the folder is whole."""
         return "config.json" in self.names()
 
+    def require_model_here(self) -> None:
+        """Raises BadInput where the folder holds no model and no adapters, but folders below it do: it names these."""
+        kinds = ("config.json", "adapter_config.json")
+        if not {*kinds} & {*self.names()}:
+            patterns = [f"{glob.escape(self._path)}/{folders}/{kind}" for folders in _BELOW for kind in kinds]
+            paths = _read(self.url, lambda: [path for pattern in patterns for path in self._files.glob(pattern)])
+            folders = {path.rpartition("/")[0].removeprefix(self._path).strip("/") for path in paths}
+            if last := sorted(folders, key=lambda folder: (len(folder), folder))[-3:]:
+                raise BadInput(
+                    f"{self.url} holds no model itself; name a folder below it that does: {', '.join(last)}."
+                )
+
+    def require_content(self, name: str) -> None:
+        """Raises BadInput where a file is missing, or a Git LFS pointer to what was not downloaded."""
+        if self.size(name) <= _POINTER_BYTES:
+            self.read(name)
+
     def size(self, name: str) -> int:
         """Returns the bytes in a file."""
         return _read(self.file(name), lambda: self._files.size(self._at(name)))
 
     def read(self, name: str) -> bytes:
-        """Returns a whole file."""
-        return _read(self.file(name), lambda: self._files.cat_file(self._at(name)))
+        """Returns a whole file. Raises BadInput where it is a Git LFS pointer."""
+        content = _read(self.file(name), lambda: self._files.cat_file(self._at(name)))
+        if content.startswith(_POINTER):
+            raise BadInput(f"{self.file(name)}: is a Git LFS pointer: `git lfs pull` gets the file that it stands for.")
+        return content
 
     def read_json(self, name: str) -> dict[str, Any]:
         """Returns the object that a JSON file holds. Raises BadInput where it holds none."""

@@ -27,6 +27,7 @@ from codea1.runtime.errors import BadInput
 from codea1.storage.checksums import checksum_of
 
 _READ_AT_ONCE = 8  # tensors: a bucket answers many requests in the time of one
+_BUFFER = "rotary_emb.inv_freq"  # ends the name of what old checkpoints also store, and config.json says
 
 Bounds = tuple[tuple[int, int], ...]  # of a part of an array: start and stop along each dimension
 
@@ -79,6 +80,7 @@ TENSORS = {
     "norm.scale": Tensor("model.norm.weight", 0),
     "lm_head": Tensor("lm_head.weight", None),
 }
+_EMBEDDING, _HEAD = TENSORS["embedding"], TENSORS["lm_head"]
 # Beside the kernel of every linear layer an adapter [inputs..., rank], [rank, outputs...], under the names of PEFT.
 TENSORS |= {
     path.replace("_kernel", f"_lora_{half.lower()}"): Tensor(
@@ -93,7 +95,8 @@ TENSORS |= {
 class Checkpoint:
     """A Qwen2 or Qwen3 checkpoint that holds exactly the tensors that its config.json asks for.
 
-    `config.param_dtype` is what the files hold, `config.dtype` what config.json asks for.
+    It may also hold a tied head, equal to the embedding. `config.param_dtype` is what the files hold, or what holds all
+    of their dtypes; `config.dtype` what config.json asks for.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -120,15 +123,22 @@ class Checkpoint:
 
 
 class StoredTensors:
-    """Safetensors files that hold exactly the parameters of certain paths and shapes, all in one `dtype`."""
+    """Safetensors files that hold exactly the parameters of certain paths and shapes; `dtype` holds all of them."""
 
     def __init__(self, folder: ModelFolder, files: Sequence[str], shapes: Mapping[str, Shape]) -> None:
         """Reads the files' headers. Raises BadInput naming the file or tensor that is missing, left over or wrong."""
         self._folder, self._shapes = folder, shapes
         self._entries = _entries(folder, files)
-        where = folder.file(files[0]) if len(files) == 1 else folder.url
-        self.dtype = _dtype(where, self._entries)
-        _check(where, self._entries, shapes)
+        self._where = folder.file(files[0]) if len(files) == 1 else folder.url
+        self.dtype = _dtype(self._where, self._entries)
+        # The head of a tied model: many files store it next to the embedding, some instead.
+        is_tied = "embedding" in shapes and "lm_head" not in shapes
+        self._tied_head = self._entries.pop(_HEAD.name, None) if is_tied else None
+        if self._tied_head and _EMBEDDING.name not in self._entries:
+            self._entries[_EMBEDDING.name], self._tied_head = self._tied_head, None
+        _check(self._where, self._entries, shapes)
+        if self._tied_head and not _is_alike(self._tied_head, self._entries[_EMBEDDING.name]):
+            raise self._other_head()
 
     def place(self, shardings: Mapping[str, jax.sharding.Sharding], dtype: DTypeLike) -> dict[str, jax.Array]:
         """Returns the parameters by path, each as its sharding says, in `dtype`."""
@@ -165,14 +175,24 @@ class StoredTensors:
     def _rows(self, tensor: Tensor, shape: Shape, layers: Sequence[int], first: int, last: int) -> Iterator[np.ndarray]:
         """Yields each layer's `shape` from `first` to `last` along the dimension that is cut."""
         shape = (*shape[: tensor.cut], last - first, *shape[tensor.cut + 1 :])
+        stored = tensor.stored_shape(shape)
+        size = math.prod(stored) // (last - first)
+
+        def read(entries: Sequence[Entry]) -> list[bytes]:
+            return self._folder.read_ranges([entry.part(first * size, last * size) for entry in entries])
+
         for group in range(0, len(layers), _READ_AT_ONCE):
             entries = [self._entries[tensor.name.format(layer=layer)] for layer in layers[group:][:_READ_AT_ONCE]]
-            stored = tensor.stored_shape(shape)
-            size = math.prod(stored) * entries[0].jax_dtype.itemsize
-            skipped = size // (last - first) * first
-            ranges = [(entry.file, entry.start + skipped, entry.start + skipped + size) for entry in entries]
-            for entry, content in zip(entries, self._folder.read_ranges(ranges), strict=True):
+            for entry, content in zip(entries, read(entries), strict=True):
+                if tensor is _EMBEDDING and self._tied_head and read([self._tied_head]) != [content]:
+                    raise self._other_head()
                 yield tensor.from_stored(np.frombuffer(content, entry.jax_dtype).reshape(stored), shape)
+
+    def _other_head(self) -> BadInput:
+        return BadInput(
+            f"{self._where}: tensor {_HEAD.name} is not {_EMBEDDING.name}, which config.json says that it is: if the "
+            "model has another head, tie_word_embeddings must be false."
+        )
 
 
 def parameter_shapes(config: Qwen2Config) -> dict[str, Shape]:
@@ -187,10 +207,12 @@ def _bounds(index: tuple[slice, ...] | None, shape: Shape) -> Bounds:
 
 
 def _entries(folder: ModelFolder, files: Sequence[str]) -> dict[str, Entry]:
-    """Returns every tensor by name."""
+    """Returns every tensor by name, without buffers."""
     entries: dict[str, Entry] = {}
     for file in files:
         for name, entry in read_header(folder, file).items():
+            if name.endswith(_BUFFER):
+                continue
             if name in entries:
                 raise BadInput(f"{folder}: tensor {name} is both in {entries[name].file} and in {file}.")
             entries[name] = entry
@@ -202,27 +224,27 @@ def _tensor_files(folder: ModelFolder) -> list[str]:
     names = folder.names()
     if single in names or index not in names:
         return [single]
-    content = folder.read_json(index)
-    try:
-        return sorted(set(content["weight_map"].values()))
-    except (KeyError, TypeError, AttributeError) as error:
-        raise BadInput(
-            f"{folder.file(index)}: is not an index of tensors (no weight_map of names to files)."
-        ) from error
+    content = folder.read_json(index).get("weight_map")
+    files = {*map(str, content.values())} if isinstance(content, dict) else set()
+    if not files:
+        raise BadInput(f"{folder.file(index)}: is not an index of tensors (no weight_map of names to files).")
+    if outside := sorted(file for file in files if "/" in file or file in (".", "..")):
+        raise BadInput(f"{folder.file(index)}: names the file {outside[0]!r}, which is not one of this folder.")
+    return sorted(files)
 
 
 def _dtype(where: str, entries: dict[str, Entry]) -> str:
-    """Returns the one dtype that all tensors share. Raises BadInput: there are several, or another kind."""
-    found = {entry.dtype: name for name, entry in entries.items()}
-    for dtype, name in found.items():
-        if dtype not in DTYPES:
-            raise BadInput(f"{where}: tensor {name} has dtype {dtype}, only {', '.join(DTYPES)} are supported.")
-    if not found:
+    """Returns a dtype that holds the values of all tensors. Raises BadInput: there are none, or of another kind."""
+    for name, entry in entries.items():
+        if entry.dtype not in DTYPES:
+            raise BadInput(f"{where}: tensor {name} has dtype {entry.dtype}, only {', '.join(DTYPES)} are supported.")
+    if not entries:
         raise BadInput(f"{where}: there are no tensors.")
-    if len(found) > 1:
-        kinds = ", ".join(f"{name} {dtype}" for dtype, name in found.items())
-        raise BadInput(f"{where}: tensors must share one dtype, there are {kinds}.")
-    return DTYPES[next(iter(found))]
+    return jnp.result_type(*{entry.jax_dtype for entry in entries.values()}).name
+
+
+def _is_alike(tensor: Entry, other: Entry) -> bool:
+    return (tensor.dtype, tensor.shape) == (other.dtype, other.shape)
 
 
 def _check(where: str, entries: dict[str, Entry], shapes: Mapping[str, Shape]) -> None:

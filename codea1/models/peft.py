@@ -5,9 +5,12 @@ PEFT warn that a newer version had written it; older versions would fail.
 """
 
 import dataclasses
+import math
 import os
+import re
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.typing import DTypeLike
@@ -38,7 +41,8 @@ _SUPPORTED = {
 }
 # Keys that `Adapters` reads, that matter in training alone, or that are set although their feature is off.
 _ANYTHING = {"r", "lora_alpha", "target_modules", "base_model_name_or_path", "revision", "peft_version", "auto_mapping"}
-_ANYTHING |= {"inference_mode", "lora_dropout", "megatron_core", "qalora_group_size"}
+_ANYTHING |= {"inference_mode", "lora_dropout", "megatron_core", "qalora_group_size", "use_rslora", "alpha_pattern"}
+_DEFAULTS = {"r": 8, "lora_alpha": 8}  # PEFT's
 
 
 class Base(NamedTuple):
@@ -56,7 +60,8 @@ def holds_adapters(folder: ModelFolder) -> bool:
 class Adapters:
     """LoRA on all linear layers or on some, in a folder that `save` or PEFT wrote.
 
-    An adapter adds `alpha` / `rank` times the product of its halves to a kernel of the `base`.
+    An adapter adds `alpha` / `rank` times the product of its halves to a kernel of the `base`. Where PEFT scales it in
+    another way, by use_rslora or alpha_pattern, the second half is multiplied by what makes both the same.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -73,10 +78,15 @@ class Adapters:
             if value not in supported and (value or key == "peft_type") and key not in _ANYTHING:
                 instead = f"only {' or '.join(map(repr, supported))} is" if supported else "which is not"
                 raise BadInput(f"{path}: {key} is {value!r}, {instead} supported.")
+        raw = _DEFAULTS | raw
         self.rank: int = config_json.number(path, raw, "r", int)
         if self.rank < 1:
             raise BadInput(f"{path}: r must be at least 1, got {self.rank}.")
         self.alpha: float = config_json.number(path, raw, "lora_alpha", float)
+        self._alphas = _alpha_pattern(path, raw.get("alpha_pattern") or {})
+        self._rank_factor = math.sqrt(self.rank) if raw.get("use_rslora") else 1.0
+        if self._alphas and not self.alpha:
+            raise BadInput(f"{path}: lora_alpha must not be 0 where there is an alpha_pattern.")
         modules, supported = raw.get("target_modules"), [*MODULES.values()]
         names = modules if isinstance(modules, list) else []
         # Of a small model PEFT lists them layer by layer; that no layer is left out, the tensors show.
@@ -133,7 +143,35 @@ class Adapters:
         for path, shape in shapes.items():
             if path not in placed:
                 placed[path] = jnp.zeros(shape, dtype, device=where[path])
+            factors = self._factors(path, config.num_layers) if path in present else [1.0]
+            if {*factors} != {1.0}:
+                multiply = jax.jit(_multiplied, out_shardings=where[path])
+                placed[path] = multiply(placed[path], jnp.asarray(factors, jnp.float32))
         return unflatten_dict(placed, sep=".")
+
+    def _factors(self, path: str, num_layers: int) -> list[float]:
+        """Returns what a second half is multiplied by, layer by layer; 1 for a first half."""
+        if path.endswith("_a"):
+            return [1.0]
+        names = [TENSORS[path].name.format(layer=layer) for layer in range(num_layers)]
+        modules = [name.removeprefix("base_model.model.").removesuffix(".lora_B.weight") for name in names]
+        return [self._rank_factor * self._alpha_factor(module) for module in modules]
+
+    def _alpha_factor(self, module: str) -> float:
+        alphas = (alpha for pattern, alpha in self._alphas.items() if pattern.match(module))
+        return next((alpha / self.alpha for alpha in alphas), 1.0)
+
+
+def _alpha_pattern(path: str, raw: Any) -> dict[re.Pattern[str], float]:
+    """Returns the alphas of the modules whose names match, of which the first counts, as in PEFT."""
+    try:
+        return {re.compile(rf"(.*\.)?({name})$"): config_json.number(path, raw, name, float) for name in raw}
+    except (TypeError, re.error) as error:
+        raise BadInput(f"{path}: alpha_pattern is {raw!r}, no numbers by names of modules ({error}).") from None
+
+
+def _multiplied(half: jax.Array, factors: jax.Array) -> jax.Array:
+    return (half * factors.reshape(-1, *[1] * (half.ndim - 1))).astype(half.dtype)
 
 
 def linear_of(path: str) -> str:

@@ -44,6 +44,11 @@ class Entry:
     def jax_dtype(self) -> np.dtype:
         return jnp.dtype(DTYPES[self.dtype])
 
+    def part(self, first: int, last: int) -> tuple[str, int, int]:
+        """Returns the file, and where in it lie the numbers from `first` to `last` in row-major order."""
+        size = self.jax_dtype.itemsize
+        return self.file, self.start + first * size, self.start + last * size
+
 
 def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
     """Returns the tensors of a file by name.
@@ -51,6 +56,7 @@ def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
     Raises BadInput: there is no such file, it is cut off or longer than its header says, or it has another format.
     """
     size = folder.size(name)
+    folder.require_content(name)
     try:
         if size < 8:
             raise ValueError(f"it has {size} bytes")

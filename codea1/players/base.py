@@ -35,6 +35,7 @@ class Start:
     def __init__(self, url: str) -> None:
         """Opens the folder and, if it holds adapters, their base. Raises BadInput: either cannot be opened or used."""
         folder = ModelFolder(url)
+        folder.require_model_here()
         self.adapters = Adapters(url) if holds_adapters(folder) else None
         self.base = self.adapters.base_folder() if self.adapters else folder
         # Adapters may bring the tokenizer that they learned with.

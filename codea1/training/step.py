@@ -300,4 +300,5 @@ def _sample_record(player: Player, sample: Sample) -> SampleRecord:
         token_ids=sample.token_ids,
         log_probs=tuple(sample.log_probs.tolist()),
         finish_reason=sample.finish_reason,
+        textless_tokens=player.tokenizer.num_textless(sample.token_ids),
     )

@@ -9,13 +9,15 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
-from collections.abc import Callable, Collection
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from codea1.data.sources import world_of
 from codea1.game.methods import METHODS, CodeRewardSource, own_file
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.prompts import TEMPLATES
@@ -516,6 +518,25 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
+def paths_of(config: ConfigDict) -> dict[str, str]:
+    """Returns where the files and folders are that a config names by relative paths, by field."""
+    names = ["code.model", "test.model", "data.folder", "data.static_tests"]
+    sources = {f"data.{name}.source": config.data[name].source for name in ("train", "validation", "test")}
+    names += [name for name, source in sources.items() if world_of(source) is None]
+    named = {name: attrgetter(name)(config) for name in names}
+    relative = {name: path for name, path in named.items() if path and not os.path.isabs(path)}
+    return {name: os.path.abspath(path) for name, path in relative.items() if os.path.exists(path)}
+
+
+def use_paths(config: ConfigDict, paths: Mapping[str, str], is_resumed: bool = False) -> None:
+    """Sets relative paths to where a run found them, by `paths_of`; in a resumed run those alone that are not there."""
+    for name, path in paths.items():
+        given = attrgetter(name)(config)
+        is_relative = not (os.path.isabs(given) or "://" in given)
+        if is_relative and (not os.path.exists(given) or (os.path.exists(path) and not is_resumed)):
+            config.update_from_flattened_dict({name: path})
+
+
 def config_of(folder: RunFolder) -> ConfigDict:
     """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version."""
     config = ConfigDict(folder.config)
@@ -527,4 +548,5 @@ def config_of(folder: RunFolder) -> ConfigDict:
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")
     _check_fields(config)
     _check_values(config)  # and not the reward, which few need
+    use_paths(config, folder.paths)
     return config

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # it takes seconds to import
     from transformers import PreTrainedTokenizerBase
 
 # What describes a tokenizer. Folders that transformers 5 wrote have the first three, older ones some of the others.
-_FILES = (
+FILES = (
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
@@ -163,7 +163,7 @@ def load_tokenizer(
     if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
     try:
-        with folder.staged((*_FILES, "config.json")) as local:
+        with folder.staged((*FILES, "config.json")) as local:
             tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True, trust_remote_code=False)
     except StorageOutage:
         raise
@@ -194,5 +194,5 @@ def _ends(model: ModelFolder) -> list[int]:
 def copy_tokenizer(source: ModelFolder, target: ModelFolder) -> None:
     """Copies the files of a tokenizer as they are: whatever read them there reads them here."""
     for name in source.names():
-        if name in _FILES:
+        if name in FILES:
             target.write(name, [source.read(name)])

@@ -69,7 +69,6 @@ class Record(contextlib.ExitStack):
             )
         self._samples = Samples(folder, config.log.keep_samples)
         moved = _set_aside(folder, config, self._samples, steps_there, done)
-        folder.lengthen()
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
         rows = read_metrics(folder.metrics)

@@ -11,9 +11,10 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from codea1.config import paths_of
 from codea1.evaluation.result_files import read_evaluation
 from codea1.learn.update import float32_norm
-from codea1.players.base import base_checksums, require_base
+from codea1.players.base import Digests, Start, base_checksums, require_base, require_unchanged
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -64,12 +65,13 @@ class Run(Trainer):
         hosts: Hosts,
         stop: StopRequest | None = None,
         allow_previous_step: bool = False,
+        allow_changed_model: bool = False,
     ):
-        """Opens the run in `folder`; `allow_previous_step` goes on from an older step where the newest is damaged."""
+        """Opens the run in `folder`; see `codea1.training.guards.guarded`."""
         super().__init__(config, parts, sandbox, hosts)
         self._validation = Validation(config, parts, self._grader, hosts)
         self._folder = folder
-        self._allow_previous_step = allow_previous_step
+        self._allow_previous_step, self._allow_changed_model = allow_previous_step, allow_changed_model
         self._position = Position()
         self._cursor: dict[str, Checksum] = {}  # of the record, when the step that the run resumes from was saved
         self._step: Step | None = None  # that is under way
@@ -83,6 +85,8 @@ class Run(Trainer):
             keep_best=config.checkpoint.keep_best,
         )
         self._bases: dict[str, str] = {}  # of what never changes; see `base_checksums`
+        self._starts: dict[str, Digests] = {}  # of what each player starts from
+        self._changes: list[str] = []  # of starts that somebody allowed
 
     def __enter__(self) -> "Run":
         """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
@@ -97,6 +101,8 @@ class Run(Trainer):
                     cursor=self._cursor,
                     is_main=self._hosts.is_main,
                 )
+                if self._hosts.is_main:
+                    self._folder.update(paths_of(self._config), self._starts if self._position.step < 0 else None)
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
         for player in self._policies.values():
@@ -243,6 +249,8 @@ class Run(Trainer):
             "record": self._record.cursor(),
             **dataclasses.asdict(soundness),
             "bases": self._bases,
+            "starts": self._starts,
+            "changes": self._changes,
             "questions": self._questions,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
@@ -266,13 +274,20 @@ class Run(Trainer):
         sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
         self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
+        starts = {name: Start(self._config[name].model) for name in self._policies}
+        self._starts = self._hosts.of_main(lambda: {name: start.digests() for name, start in starts.items()})
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
+        allowed = self._allow_changed_model
+        for name in self._policies:
+            if step is None:
+                check = partial(require_unchanged, self._config, name, self._folder.starts, "the run began", allowed)
+            else:
+                check = partial(require_base, self._config, name, self._checkpoints, step, True, allowed)
+            self._changes += self._hosts.of_main(check)
+        self._notes += self._changes
         if step is None:
             return
-        for name in self._bases:
-            check = partial(require_base, self._config, name, self._checkpoints, step, reference=True)
-            self._hosts.of_main(check)
         for player in self._policies.values():
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)
@@ -296,6 +311,7 @@ class Run(Trainer):
             if state["questions"][name] != now:
                 where = self._config.data[name].source
                 self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
+        self._changes = state.get("changes", []) + self._changes
         self._saved, self._checkpoints.sound = step, soundness.sound
         self._cursor = recorded(state)
 

@@ -6,7 +6,8 @@ metrics.jsonl                 one object per step
 tensorboard/                  the same numbers as TensorBoard events
 samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
 evaluations/before.json       results on the test split before training, per question
-set_aside/1/                  what was damaged or given up, each under its path here; nothing reads it
+set_aside/1/                  what was damaged or given up, each under its path here; nothing reads it. Checkpoints are
+                              in checkpoints/set_aside/1/: that folder may be a link or on another disk
 profile/                      a profiler's trace of a few steps, where the config asks for one
 own/                          the files of a reward and of templates that the config names
 restarts.json                 how often it was started again since its last new step; see restarts.py
@@ -160,23 +161,25 @@ class RunFolder:
             write_atomically(self.config_file, content + "\n")
 
     def set_aside(self, path: epath.Path, copies: bool = False) -> epath.Path:
-        """Moves what lies in this folder to set_aside/, under a number and its name, and returns where it is.
+        """Moves what lies in this folder to its set_aside/, under a number and its name, and returns where it is.
 
         With `copies` the file stays where it is, too. Raises BadInput: `require_inside`.
         """
-        self.require_inside(path.parent)
-        self.require_inside(self.aside)
-        number = 1 + max((int(name) for name in names(self.aside) if name.isdecimal()), default=0)
-        to = self.aside / str(number) / os.fspath(path).removeprefix(f"{self.path}/")
+        home = self.checkpoints if path.parent == self.checkpoints else self.path
+        aside = home / self.aside.name
+        self.require_inside(path.parent, home)
+        self.require_inside(aside, home)
+        number = 1 + max((int(name) for name in names(aside) if name.isdecimal()), default=0)
+        to = aside / str(number) / os.fspath(path).removeprefix(f"{home}/")
         if copies:
             write_atomically(to, read(path))
         else:
             move(path, to)
         return to
 
-    def require_inside(self, folder: epath.Path) -> None:
-        """Raises BadInput: a folder of the run is a link that leads out of it, which somebody may have sent."""
-        inside = os.path.realpath(self.path)
+    def require_inside(self, folder: epath.Path, home: epath.Path | None = None) -> None:
+        """Raises BadInput: a folder is a link that leads out of the run, or of `home` in it, and may have been sent."""
+        inside = os.path.realpath(home or self.path)
         if not is_remote(folder) and not epath.Path(os.path.realpath(folder)).is_relative_to(inside):
             raise BadInput(f"{folder} is a link that leads out of the run; nothing is written through it.")
 

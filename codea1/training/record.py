@@ -194,7 +194,9 @@ def _set_aside(folder: RunFolder, config: ConfigDict, samples: Samples, rows: It
 
 def _were_saved(folder: RunFolder, done: int, last: int) -> bool:
     """Returns whether one of the steps after `done` up to `last` was saved once, wherever its checkpoint is now."""
-    aside = (folder.aside / number / folder.checkpoints.name for number in names(folder.aside))
+    aside = [folder.aside / number / folder.checkpoints.name for number in names(folder.aside)]
+    held = folder.checkpoints / folder.aside.name
+    aside += [held / number for number in names(held)]
     steps = (place / name for place in (folder.checkpoints, *aside) for name in names(place) if name.isdecimal())
     return any(done < int(step.name) <= last and (exists(step / MARKER) or exists(step / MANIFEST)) for step in steps)
 

@@ -9,6 +9,7 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
+import math
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -67,6 +68,11 @@ def not_negative(default: float, *where: Where) -> Field:
 def share(default: float, *where: Where) -> Field:
     """Returns a field of numbers from 0 to 1."""
     return Field(default, "lie between 0 and 1", lambda value: 0 <= value <= 1, where)
+
+
+def decay(default: float) -> Field:
+    """Returns a field of the decay of a moment of Adam: with 1 the moment would stay what it is, 0."""
+    return Field(default, "be 0 or greater and less than 1", lambda value: 0 <= value < 1)
 
 
 def lengths() -> Field:
@@ -129,8 +135,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.learning_rate = positive(1e-6)  # peak
     c.warmup_steps = not_negative(10)  # training steps; the first has learning rate 0
     c.decay = one_of("cosine", ("cosine", "linear", "constant"))  # after warm-up, towards 0 one step after the last
-    c.adam_b1 = share(0.9)
-    c.adam_b2 = share(0.999)
+    c.adam_b1 = decay(0.9)
+    c.adam_b2 = decay(0.999)
     c.adam_eps = positive(1e-8)
     c.weight_decay = not_negative(0.1)  # decoupled, on all parameters
     c.max_grad_norm = positive(1.0)  # global norm
@@ -238,7 +244,7 @@ def _sft() -> ConfigDict:
     c.row_lengths = lengths()  # tokens: further row lengths, for shorter documents
     c.learning_rate = positive(2.5e-3)  # peak
     c.warmup_steps = not_negative(30)
-    c.adam_b2 = share(0.98)
+    c.adam_b2 = decay(0.98)
     c.weight_decay = not_negative(0.05)
     c.expert_suites = share(0.35)  # share of suites whose inputs expose the program's mistake, where they can
     c.expert_span = Field(
@@ -251,7 +257,8 @@ def _sft() -> ConfigDict:
 def _config() -> ConfigDict:
     """Returns all fields: the paper's run, except for what docs/differences.md lists."""
     c = ConfigDict()
-    c.seed = not_negative(0)  # of everything random: data order, initial weights, sampled tokens
+    # Of everything random: data order, initial weights, sampled tokens.
+    c.seed = Field(0, "be 0 or greater and have at most 64 bits", lambda value: 0 <= value < 2**64)
     c.method = one_of("code_a1", METHODS)  # who plays and what pays the Code LLM; see codea1.game.methods
     c.frozen = ""  # "code" or "test": that one plays and does not learn
     c.steps = positive(111)  # training steps
@@ -416,6 +423,7 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
+    _check_rates(config)
     for key, field in FIELDS.items():
         value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
@@ -423,6 +431,25 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             if value != field.default and not is_files and not where.holds(config, config[section]):
                 said = f"it must be {field.default!r}: it is read only where {where.said}"
                 raise BadInput(f"config.{key} is {value!r}; {said}.")
+
+
+def _check_rates(config: ConfigDict) -> None:
+    """Raises BadInput for a warm-up longer than its run, but for the usual one in a trial of fewer steps."""
+    learners = [name for name in METHODS[config.method].policies if name != config.frozen]
+    for name in ("sft", *learners):
+        key, section = f"{name}.warmup_steps", config[name]
+        steps = config.sft.steps if name == "sft" else config.steps
+        if section.warmup_steps > max(steps, FIELDS[key].default):
+            raise BadInput(f"config.{key} is {section.warmup_steps}; it must not exceed the {steps} steps.")
+    for name in learners:
+        if config[name].advantage == "gae" and config[name].critic.warmup_steps >= config.steps:
+            raise BadInput(
+                f"config.{name}.critic.warmup_steps is {config[name].critic.warmup_steps}; it must be less than the "
+                f"{config.steps} steps: the policy learns after them."
+            )
+
+
+_MAY_BE_INFINITE = ("norm", "clip", "low", "high", "cap", "max_sampler_kl", "restart_after")  # bounds
 
 
 def _check_values(config: ConfigDict) -> None:
@@ -436,6 +463,7 @@ def _check_values(config: ConfigDict) -> None:
         raise BadInput(gone)
     for key, field in FIELDS.items():
         check(key, field.holds(attrgetter(key)(config)), field.rule)
+        check(key, attrgetter(key)(config) != math.inf or key.endswith(_MAY_BE_INFINITE), "be finite")
     for name in ("code", "test"):
         c = config[name]
         longest, has_critic = c.max_prompt_length + c.max_response_length, c.advantage == "gae"

@@ -18,6 +18,7 @@ from codea1.lab.report.run_report import write_report
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.recorded import recorded
 from codea1.runs.samples import Samples
@@ -400,6 +401,15 @@ def test_fsck_reads_what_no_checkpoint_has_recorded(whole: Path, tmp_path: Path,
     assert "after.json is not a JSON object." in told
     assert "results.jsonl, line 2: not a JSON object." in told
     assert "1 of the files that step 2 was saved with are not there, such as samples/step_000001.jsonl.zst." in told
+
+
+def test_fsck_of_a_live_run_has_no_false_alarm(whole: Path, tmp_path: Path):
+    """The newest step has no marker yet, and an older one, that is deleted, none any more."""
+    workdir, _ = damaged(whole, tmp_path, f"{LAST}/commit_success.txt", Path.unlink)
+    (workdir / "checkpoints" / "1").mkdir()
+    with locked(RunFolder.existing(str(workdir))):
+        assert fsck(str(workdir), quarantine=False)
+    assert not fsck(str(workdir), quarantine=False)
 
 
 def test_fsck_moves_nothing_through_a_link(whole: Path, tmp_path: Path):

@@ -16,6 +16,7 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
+from codea1.runtime.versions import machine
 from tests.train_test import scripted_answers, train
 
 __all__ = ["scripted_answers"]
@@ -88,6 +89,15 @@ def test_a_run_goes_on_with_what_it_started_from_alone(
     assert run.paths == {f"{name}.model": str(tmp_path / "here" / "model") for name in ("code", "test")} | {
         "data.folder": str(tmp_path / "here" / "data")
     }
+
+    content = json.loads((workdir / "config.json").read_text())
+    assert content["made_with"] | machine() == content["made_with"]
+    content["made_with"] |= {"cores": "3", "devices": "2 x cpu"}
+    (workdir / "config.json").write_text(json.dumps(content))
+    train(config, workdir)
+    said = " ".join(capsys.readouterr().out.split())
+    here = machine()
+    assert f"it was made with cores 3, here {here['cores']}; devices 2 x cpu, here {here['devices']}: sums are" in said
 
     monkeypatch.chdir(tmp_path)
     assert config_of(run).code.model == run.paths["code.model"]

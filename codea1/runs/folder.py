@@ -148,14 +148,16 @@ class RunFolder:
         notes = read_json(self.config_file).get(name, {}) if exists(self.config_file) else {}
         return notes if isinstance(notes, dict) else {}
 
-    def update(self, paths: Mapping[str, str], starts: Mapping[str, Any] | None = None) -> None:
-        """Writes to config.json the steps that the run takes now, where its files lie now, and what it starts from."""
+    def update(self, paths: Mapping[str, str], begins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Writes to config.json the steps that the run takes now, and where its files lie now.
+
+        Args:
+          paths: see `paths`.
+          begins: of a run that begins, further entries of `made_with` and `starts`, under these names.
+        """
         there = read_json(self.config_file)
-        here = (
-            there
-            | {"steps": self.config["steps"], _PATHS: {**self.paths, **paths}}
-            | ({_STARTS: starts} if starts else {})
-        )
+        here = there | {"steps": self.config["steps"], _PATHS: {**self.paths, **paths}}
+        here |= {name: {**there.get(name, {}), **entries} for name, entries in (begins or {}).items()}
         here |= {player: there[player] | {"model": self.config[player]["model"]} for player in ("code", "test")}
         if (content := json.dumps(here, indent=2)) != json.dumps(there, indent=2):
             write_atomically(self.config_file, content + "\n")

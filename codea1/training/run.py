@@ -18,6 +18,7 @@ from codea1.players.base import Digests, Start, base_checksums, require_base, re
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import require_lock
 from codea1.runs.recorded import recorded
 from codea1.runs.samples import rows
 from codea1.runtime.compilations import CompileTime
@@ -26,7 +27,7 @@ from codea1.runtime.futures import digest
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
-from codea1.runtime.versions import versions
+from codea1.runtime.versions import machine, versions
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sharding import to_host
 from codea1.storage.checksums import Checksum
@@ -102,7 +103,8 @@ class Run(Trainer):
                     is_main=self._hosts.is_main,
                 )
                 if self._hosts.is_main:
-                    self._folder.update(paths_of(self._config), self._starts if self._position.step < 0 else None)
+                    begins = {"made_with": machine(), "starts": self._starts} if self._position.step < 0 else None
+                    self._folder.update(paths_of(self._config), begins)
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
         for player in self._policies.values():
@@ -192,6 +194,8 @@ class Run(Trainer):
         if not breakdown and (step == self._config.steps or step % self._config.validation.every == 0):
             row = row | self._validate(step)
         with doing("storage"):
+            if self._hosts.is_main:
+                require_lock(self._folder)
             self._record.write_metrics(step, row)
             self._position.row = None
             if breakdown:
@@ -328,9 +332,11 @@ class Run(Trainer):
         parts = self._parts
         lines = [f"continuing {self._folder.path} after step {done}"] if done >= 0 else []
         lines += self._notes
-        if (there := self._folder.made_with) and there != (here := versions()):
-            changed = [f"{name} {there.get(name)}, here {here[name]}" for name in here if here[name] != there.get(name)]
-            lines.append(f"it was made with {'; '.join(changed)}")
+        there, here = self._folder.made_with, versions() | machine()
+        if changed := [name for name in there if there[name] != here.get(name)]:
+            differences = "; ".join(f"{name} {there[name]}, here {here.get(name)}" for name in changed)
+            rounding = ": sums are rounded in another order, so samples may differ"
+            lines.append(f"it was made with {differences}{rounding if {'cores', 'devices'} & {*changed} else ''}")
         lines += [parts.counted, self._sandbox.isolation_note]
         lines += [f"dropped: {question.id}" for question in parts.dropped]
         lines += [f"without tests: {question.id}" for question in parts.untested]

@@ -148,7 +148,7 @@ class RunFolder:
         notes = read_json(self.config_file).get(name, {}) if exists(self.config_file) else {}
         return notes if isinstance(notes, dict) else {}
 
-    def update(self, paths: Mapping[str, str], begins: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+    def update(self, paths: Mapping[str, str], begins: Mapping[str, Any] | None = None) -> None:
         """Writes to config.json the steps that the run takes now, and where its files lie now.
 
         Args:

@@ -423,7 +423,7 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
-    _check_rates(config)
+    _check_warm_ups(config)
     for key, field in FIELDS.items():
         value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
@@ -433,20 +433,14 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
                 raise BadInput(f"config.{key} is {value!r}; {said}.")
 
 
-def _check_rates(config: ConfigDict) -> None:
-    """Raises BadInput for a warm-up longer than its run, but for the usual one in a trial of fewer steps."""
+def _check_warm_ups(config: ConfigDict) -> None:
+    """Raises BadInput for a warm-up that outlasts its run; the usual one may, in a trial of fewer steps."""
     learners = [name for name in METHODS[config.method].policies if name != config.frozen]
-    for name in ("sft", *learners):
-        key, section = f"{name}.warmup_steps", config[name]
-        steps = config.sft.steps if name == "sft" else config.steps
-        if section.warmup_steps > max(steps, FIELDS[key].default):
-            raise BadInput(f"config.{key} is {section.warmup_steps}; it must not exceed the {steps} steps.")
-    for name in learners:
-        if config[name].advantage == "gae" and config[name].critic.warmup_steps >= config.steps:
-            raise BadInput(
-                f"config.{name}.critic.warmup_steps is {config[name].critic.warmup_steps}; it must be less than the "
-                f"{config.steps} steps: the policy learns after them."
-            )
+    most = {f"{name}.warmup_steps": config.steps for name in learners} | {"sft.warmup_steps": config.sft.steps}
+    most |= {f"{name}.critic.warmup_steps": config.steps - 1 for name in learners}
+    for key, steps in most.items():
+        if (value := attrgetter(key)(config)) > max(steps, FIELDS[key].default):
+            raise BadInput(f"config.{key} is {value}; it must not exceed {steps}: what it warms up would hardly train.")
 
 
 _MAY_BE_INFINITE = ("norm", "clip", "low", "high", "cap", "max_sampler_kl", "restart_after")  # bounds
@@ -546,23 +540,25 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
+_SOURCES = tuple(f"data.{name}.source" for name in ("train", "validation", "test"))
+_PATHS = ("code.model", "test.model", "data.folder", "data.static_tests", *_SOURCES)
+
+
 def paths_of(config: ConfigDict) -> dict[str, str]:
     """Returns where the files and folders are that a config names by relative paths, by field."""
-    names = ["code.model", "test.model", "data.folder", "data.static_tests"]
-    sources = {f"data.{name}.source": config.data[name].source for name in ("train", "validation", "test")}
-    names += [name for name, source in sources.items() if world_of(source) is None]
-    named = {name: attrgetter(name)(config) for name in names}
-    relative = {name: path for name, path in named.items() if path and not os.path.isabs(path)}
+    named = {name: attrgetter(name)(config) for name in _PATHS}
+    is_world = {name: name in _SOURCES and world_of(path) is not None for name, path in named.items()}
+    relative = {name: path for name, path in named.items() if path and not (os.path.isabs(path) or is_world[name])}
     return {name: os.path.abspath(path) for name, path in relative.items() if os.path.exists(path)}
 
 
 def use_paths(config: ConfigDict, paths: Mapping[str, str], is_resumed: bool = False) -> None:
     """Sets relative paths to where a run found them, by `paths_of`; in a resumed run those alone that are not there."""
-    for name, path in paths.items():
+    for name in (name for name in _PATHS if name in paths):
         given = attrgetter(name)(config)
         is_relative = not (os.path.isabs(given) or "://" in given)
-        if is_relative and (not os.path.exists(given) or (os.path.exists(path) and not is_resumed)):
-            config.update_from_flattened_dict({name: path})
+        if is_relative and (not os.path.exists(given) or (os.path.exists(paths[name]) and not is_resumed)):
+            config.update_from_flattened_dict({name: paths[name]})
 
 
 def config_of(folder: RunFolder) -> ConfigDict:

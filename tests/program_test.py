@@ -215,7 +215,7 @@ def test_a_policy_learns_after_its_critic_has_warmed_up_and_a_trial_keeps_its_wa
     config.steps, config.code.max_grad_norm, config.seed = 3, float("inf"), 2**64 - 1
     validate(config)
     config.code.advantage, config.code.critic.warmup_steps = "gae", 3
-    with pytest.raises(BadInput, match=r"code\.critic\.warmup_steps is 3; it must be less than the 3 steps"):
+    with pytest.raises(BadInput, match=r"code\.critic\.warmup_steps is 3; it must not exceed 2: "):
         validate(config)
 
 

@@ -128,7 +128,6 @@ def test_a_run_goes_on_with_what_it_started_from_alone(
         evaluate_run(str(workdir), "0", "test", Hosts())
     evaluate_run(str(workdir), "last", "test", Hosts(), allow_changed_model=True)
     assert f"{template}, of the code policy, differs" in read_evaluation(run, "test_step_000001")["changes"][0]
-    assert f"{template}, of the code policy, differs" in capsys.readouterr().out
 
     again.steps = 2
     changed = train(again, workdir, allow_changed_model=True)

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 
 import jax
@@ -21,7 +20,7 @@ from codea1.players.base import Start, require_base
 from codea1.players.functions import player_model
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import BadInput, StorageFailed, say
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
 from codea1.storage.faults import reason
@@ -70,9 +69,7 @@ def export(
         if (merge or base) and not shape.lora_rank:
             flag = "--merge" if merge else "--base"
             raise BadInput(f"{flag} is for adapters: all weights of the {player} policy of {run.path} have learned.")
-        changes = hosts.of_main(
-            lambda: require_base(config, player, checkpoints, number, allow_changed=allow_changed_model)
-        )
+        hosts.of_main(lambda: require_base(config, player, checkpoints, number, allow_changed=allow_changed_model))
     _, abstract = qwen2.abstract(shape)
     shardings = param_shardings(abstract, mesh, TRAIN_RULES)
     wanted, _ = split(laid_out(nnx.to_pure_dict(abstract), shardings))
@@ -95,8 +92,6 @@ def export(
         else:
             model_writer.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
-        for change in changes:
-            say(change, sys.stdout)
         what = "the adapters of " if is_alone else ""
         print(f"wrote {folder}: {what}the {player} policy of {run.path} after step {number}, in {dtype}")
 

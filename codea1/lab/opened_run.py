@@ -1,7 +1,6 @@
 """A run opened for the saved players of one step to answer again: its components and a sandbox."""
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,6 @@ from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import require_base, require_unchanged
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.runtime.errors import say
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -92,7 +90,5 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts, allow_changed_mo
     evaluation |= {"changes": opened.changes} if opened.changes else {}
     hosts.of_main(lambda: write_evaluation(opened.folder, f"{split}_step_{number:06d}", evaluation))
     if hosts.is_main:
-        for change in opened.changes:
-            say(change, sys.stdout)
         title = f"step {number}, {evaluation['questions']} questions of the {split} split"
         Console().print(evaluation_table(evaluation, title))

@@ -360,7 +360,7 @@ def _is_whole(folder: epath.Path) -> bool:
 def check_step(folder: epath.Path, beginning: str = "") -> None:
     """Raises BadInput where files of a step whose names have this beginning are damaged, or it is another step."""
     check_manifest(folder, beginning)
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
         step = loads(read(folder / "score" / "metadata")).get("step")
         if step is not None and str(step) != folder.name:  # else an older version saved it
             raise BadInput(f"{folder} is step {step} under another number; give the folder its name again.")

@@ -58,7 +58,7 @@ NUM_TESTS = flags.DEFINE_integer(
 )  # fmt: skip
 TEMPERATURE = flags.DEFINE_float("temperature", None, "of what is drawn; 0.7 of programs, 0 of suites", lower_bound=0.0)
 TOP_P = flags.DEFINE_float("top_p", AnswerSampling.top_p, "of what is drawn", lower_bound=0.0, upper_bound=1.0)
-SEED = flags.DEFINE_integer("seed", AnswerSampling.seed, "of all draws", lower_bound=0)
+SEED = flags.DEFINE_integer("seed", AnswerSampling.seed, "of all draws", lower_bound=0, upper_bound=2**64 - 1)
 THINKING = flags.DEFINE_enum(
     "thinking", "", ["", "on", "off"], "the chat template's enable_thinking; else the run's own, or the template's"
 )

@@ -9,13 +9,16 @@ A config file returns `default_config()` changed. `get_config(arg)` takes the te
 `--config=configs/tiny.py:seed=1,method=golden`, read by `parse_arg`; `--config.game.alpha=0.25` overrides one field.
 """
 
-from collections.abc import Callable, Collection
+import math
+import os
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from codea1.data.sources import world_of
 from codea1.game.methods import METHODS, CodeRewardSource, own_file
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.prompts import TEMPLATES
@@ -65,6 +68,11 @@ def not_negative(default: float, *where: Where) -> Field:
 def share(default: float, *where: Where) -> Field:
     """Returns a field of numbers from 0 to 1."""
     return Field(default, "lie between 0 and 1", lambda value: 0 <= value <= 1, where)
+
+
+def decay(default: float) -> Field:
+    """Returns a field of the decay of a moment of Adam: with 1 the moment would stay what it is, 0."""
+    return Field(default, "be 0 or greater and less than 1", lambda value: 0 <= value < 1)
 
 
 def lengths() -> Field:
@@ -127,8 +135,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.learning_rate = positive(1e-6)  # peak
     c.warmup_steps = not_negative(10)  # training steps; the first has learning rate 0
     c.decay = one_of("cosine", ("cosine", "linear", "constant"))  # after warm-up, towards 0 one step after the last
-    c.adam_b1 = share(0.9)
-    c.adam_b2 = share(0.999)
+    c.adam_b1 = decay(0.9)
+    c.adam_b2 = decay(0.999)
     c.adam_eps = positive(1e-8)
     c.weight_decay = not_negative(0.1)  # decoupled, on all parameters
     c.max_grad_norm = positive(1.0)  # global norm
@@ -236,7 +244,7 @@ def _sft() -> ConfigDict:
     c.row_lengths = lengths()  # tokens: further row lengths, for shorter documents
     c.learning_rate = positive(2.5e-3)  # peak
     c.warmup_steps = not_negative(30)
-    c.adam_b2 = share(0.98)
+    c.adam_b2 = decay(0.98)
     c.weight_decay = not_negative(0.05)
     c.expert_suites = share(0.35)  # share of suites whose inputs expose the program's mistake, where they can
     c.expert_span = Field(
@@ -249,7 +257,8 @@ def _sft() -> ConfigDict:
 def _config() -> ConfigDict:
     """Returns all fields: the paper's run, except for what docs/differences.md lists."""
     c = ConfigDict()
-    c.seed = not_negative(0)  # of everything random: data order, initial weights, sampled tokens
+    # Of everything random: data order, initial weights, sampled tokens.
+    c.seed = Field(0, "be 0 or greater and have at most 64 bits", lambda value: 0 <= value < 2**64)
     c.method = one_of("code_a1", METHODS)  # who plays and what pays the Code LLM; see codea1.game.methods
     c.frozen = ""  # "code" or "test": that one plays and does not learn
     c.steps = positive(111)  # training steps
@@ -414,6 +423,7 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
+    _check_warm_ups(config)
     for key, field in FIELDS.items():
         value, section = attrgetter(key)(config), key.partition(".")[0]
         for where in field.where:
@@ -421,6 +431,19 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             if value != field.default and not is_files and not where.holds(config, config[section]):
                 said = f"it must be {field.default!r}: it is read only where {where.said}"
                 raise BadInput(f"config.{key} is {value!r}; {said}.")
+
+
+def _check_warm_ups(config: ConfigDict) -> None:
+    """Raises BadInput for a warm-up that outlasts its run; the usual one may, in a trial of fewer steps."""
+    learners = [name for name in METHODS[config.method].policies if name != config.frozen]
+    most = {f"{name}.warmup_steps": config.steps for name in learners} | {"sft.warmup_steps": config.sft.steps}
+    most |= {f"{name}.critic.warmup_steps": config.steps - 1 for name in learners}
+    for key, steps in most.items():
+        if (value := attrgetter(key)(config)) > max(steps, FIELDS[key].default):
+            raise BadInput(f"config.{key} is {value}; it must not exceed {steps}: what it warms up would hardly train.")
+
+
+_MAY_BE_INFINITE = ("norm", "clip", "low", "high", "cap", "max_sampler_kl", "restart_after")  # bounds
 
 
 def _check_values(config: ConfigDict) -> None:
@@ -434,6 +457,7 @@ def _check_values(config: ConfigDict) -> None:
         raise BadInput(gone)
     for key, field in FIELDS.items():
         check(key, field.holds(attrgetter(key)(config)), field.rule)
+        check(key, attrgetter(key)(config) != math.inf or key.endswith(_MAY_BE_INFINITE), "be finite")
     for name in ("code", "test"):
         c = config[name]
         longest, has_critic = c.max_prompt_length + c.max_response_length, c.advantage == "gae"
@@ -516,6 +540,27 @@ def trained_per_question(config: ConfigDict) -> dict[str, int]:
     return {"code": config.game.num_solutions, "test": config.game.trained_solutions * config.game.num_suites}
 
 
+_SOURCES = tuple(f"data.{name}.source" for name in ("train", "validation", "test"))
+_PATHS = ("code.model", "test.model", "data.folder", "data.static_tests", *_SOURCES)
+
+
+def paths_of(config: ConfigDict) -> dict[str, str]:
+    """Returns where the files and folders are that a config names by relative paths, by field."""
+    named = {name: attrgetter(name)(config) for name in _PATHS}
+    is_world = {name: name in _SOURCES and world_of(path) is not None for name, path in named.items()}
+    relative = {name: path for name, path in named.items() if path and not (os.path.isabs(path) or is_world[name])}
+    return {name: os.path.abspath(path) for name, path in relative.items() if os.path.exists(path)}
+
+
+def use_paths(config: ConfigDict, paths: Mapping[str, str], is_resumed: bool = False) -> None:
+    """Sets relative paths to where a run found them, by `paths_of`; in a resumed run those alone that are not there."""
+    for name in (name for name in _PATHS if name in paths):
+        given = attrgetter(name)(config)
+        is_relative = not (os.path.isabs(given) or "://" in given)
+        if is_relative and (not os.path.exists(given) or (os.path.exists(paths[name]) and not is_resumed)):
+            config.update_from_flattened_dict({name: paths[name]})
+
+
 def config_of(folder: RunFolder) -> ConfigDict:
     """Returns the config of a training run. Raises BadInput for another kind of run, or one of another version."""
     config = ConfigDict(folder.config)
@@ -527,4 +572,5 @@ def config_of(folder: RunFolder) -> ConfigDict:
         raise BadInput(f"{folder.path} is not a training run of this version: its config.json differs in {others}.")
     _check_fields(config)
     _check_values(config)  # and not the reward, which few need
+    use_paths(config, folder.paths)
     return config

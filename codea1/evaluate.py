@@ -13,6 +13,7 @@ from codea1.runtime.errors import BadInput
 RUN = flags.DEFINE_string("run", None, "folder of a run")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
 SPLIT = flags.DEFINE_enum("split", "test", ["validation", "test"], "questions of the run's config that are asked")
+ALLOW_CHANGED_MODEL = command.define_changed_model()
 HOSTS = command.define_hosts()
 
 
@@ -21,7 +22,7 @@ def main() -> None:
         raise BadInput("--run is missing: it names the folder of a run.")
     from codea1.lab.opened_run import evaluate_run  # imports JAX, once the flags are checked
 
-    evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS())
+    evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS(), ALLOW_CHANGED_MODEL.value)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Examines a run: every checkpoint, its book, the samples, evaluations and metrics, against their checksums.
 
   python -m codea1.fsck RUN                 # local or gs://; also beside a live run; changes nothing
-  python -m codea1.fsck RUN --quarantine    # moves what is damaged to RUN/set_aside
+  python -m codea1.fsck RUN --quarantine    # moves what is damaged to set_aside/
 
 A line says of each damaged thing what is wrong with it and what follows, and the last one from which step the run
 continues. Files on a disk are read once; of those in a bucket, Cloud Storage knows the checksums. The exit code is 0

@@ -26,6 +26,7 @@ WORKDIR = flags.DEFINE_string("workdir", None, "folder of the run, local or gs:/
 ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
     "allow_previous_step", False, "where the newest checkpoint is damaged: move it aside, continue from an older one"
 )
+ALLOW_CHANGED_MODEL = command.define_changed_model()
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "compile everything, run one step, examine the sandbox, write nothing")
 CONFIG = command.define_config(validate)
 HOSTS = command.define_hosts()
@@ -48,7 +49,7 @@ def main() -> None:
 
             train(DryRun(inputs.config, inputs.parts, inputs.sandbox, hosts))
             return
-        with guarded(inputs, hosts, allow_previous_step=ALLOW_PREVIOUS_STEP.value) as run:
+        with guarded(inputs, hosts, ALLOW_PREVIOUS_STEP.value, ALLOW_CHANGED_MODEL.value) as run:
             from codea1.lab.report.run_report import show_report
 
             train(run)

@@ -5,6 +5,10 @@ import os
 import subprocess
 import sys
 
+import pytest
+from jax._src import compilation_cache
+
+from codea1.runtime import compilations
 from tests import gcs_emulator
 from tests.conftest import ROOT
 
@@ -45,3 +49,23 @@ def test_a_second_machine_finds_in_the_bucket_what_the_first_compiled(gcs: gcs_e
     assert first["misses"] > 0
     assert first["hits"] == 0
     assert second == {"hits": first["misses"], "misses": 0}
+
+
+@pytest.mark.parametrize("at", [0, 50, 99, 100, 115])
+def test_an_entry_with_a_flipped_bit_is_compiled_again(tmp_path, capfd, at):
+    compilations._say_once.cache_clear()
+    cache, _ = compilation_cache.get_file_cache(str(tmp_path))  # as JAX makes its own
+    assert cache.get("f") is None
+    cache.put("f", entry := bytes(range(100)))
+    assert cache.get("f") == entry
+    content = bytearray((tmp_path / "f-cache").read_bytes())
+    content[at] ^= 1
+    for damaged in (bytes(content), entry, b""):  # the second as JAX alone writes it
+        (tmp_path / "f-cache").write_bytes(damaged)
+        assert cache.get("f") is None
+        assert not (tmp_path / "f-cache").exists()
+    cache.put("f", entry)
+    assert cache.get("f") == entry
+    assert capfd.readouterr().err == (
+        f"{tmp_path} has entries that are damaged or have no checksum yet: they are compiled again\n"
+    )

@@ -23,7 +23,7 @@ from codea1.lab.opened_run import opened_run
 from codea1.learn.batch import TrainSample
 from codea1.models import huggingface
 from codea1.models.peft import Adapters
-from codea1.players.base import base_checksums, require_base
+from codea1.players.base import Start, base_checksums, require_base
 from codea1.rollout.engine import Request
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -252,6 +252,9 @@ def test_adapters_that_do_not_fit_are_refused(config, exported, tmp_path, monkey
         assemble(config)
     config.test.lora.alpha, config.test.model = 8.0, str(shutil.copytree(exported / "test", tmp_path / "test"))
     there = json.loads((tmp_path / "test" / "adapter_config.json").read_text())
+    (tmp_path / "test" / "adapter_config.json").write_text(json.dumps(there | {"base_model_name_or_path": "on/hub"}))
+    assert Start(config.test.model).base.place == there["base_model_name_or_path"]  # base.json still has the folder
+    (tmp_path / "test" / "base.json").unlink()
     for name, complaint in (
         ("", "'', where no model is; it must be the base's folder or URL"),
         ("Qwen/Qwen2.5-Coder-0.5B", "'Qwen/Qwen2.5-Coder-0.5B', where no model is"),

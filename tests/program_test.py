@@ -194,12 +194,28 @@ def test_a_program_that_takes_a_word_wants_one(tmp_path):
         ("steps", 0),
         ("profile.first_step", 112),
         ("seed", -1),
+        ("seed", 2**64),
+        ("code.learning_rate", float("inf")),
+        ("test.adam_eps", float("inf")),
+        ("code.adam_b1", 1.0),
+        ("sft.adam_b2", 1.0),
+        ("test.warmup_steps", 112),
+        ("sft.warmup_steps", 361),
     ],
 )
 def test_impossible_values_are_named(key, value):
     config = default_config()
     config.update_from_flattened_dict({key: value})
     with pytest.raises(BadInput, match=key.replace(".", r"\.")):
+        validate(config)
+
+
+def test_a_policy_learns_after_its_critic_has_warmed_up_and_a_trial_keeps_its_warm_up():
+    config = default_config()
+    config.steps, config.code.max_grad_norm, config.seed = 3, float("inf"), 2**64 - 1
+    validate(config)
+    config.code.advantage, config.code.critic.warmup_steps = "gae", 3
+    with pytest.raises(BadInput, match=r"code\.critic\.warmup_steps is 3; it must not exceed 2: "):
         validate(config)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from codea1.rollout import decoding
-from codea1.rollout.decoding import restrict, stream_key
+from codea1.rollout.decoding import restrict, seed_key, stream_key
 from codea1.runtime.hosts import stable_hash
 
 sample_keys, sample_tokens = jax.jit(decoding.sample_keys), jax.jit(decoding.sample_tokens)
@@ -53,6 +53,15 @@ def test_every_part_of_a_key_counts():
     others = [(1, *base[1:]), (0, "test", *base[2:]), (0, "code", 2, "q", 0), (*base[:3], "r", 0), (*base[:4], 1)]
     assert key_of(*base) == key_of(*base)
     assert len({key_of(*key) for key in [base, *others]}) == 6
+
+
+def test_all_64_bits_of_a_seed_count_and_those_of_32_draw_what_they_drew():
+    for seed in (0, 1, 2**31 + 5, 2**32 - 1):
+        key = jax.random.key(seed, impl="threefry2x32")
+        np.testing.assert_array_equal(*map(jax.random.key_data, (seed_key(seed), key)))
+    assert jax.random.key_data(seed_key(2**32 + 1)).tolist() == [1948878966, 4237131848]
+    seeds = (1, 2**32 + 1, 2**33 + 1, 2**63 + 1, 2**64 - 1, 2**32 - 1)
+    assert len({key_of(seed, "code", 1, "q", 0) for seed in seeds}) == 6
 
 
 def test_rows_are_drawn_as_if_alone():

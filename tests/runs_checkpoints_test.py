@@ -1,3 +1,4 @@
+import itertools
 import math
 import os
 import random
@@ -5,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -269,3 +271,26 @@ def test_a_kill_at_any_moment_leaves_the_last_complete_step(tmp_path: Path):
         for kept in reader.steps():
             assert reader.restore(kept, target)[1] == {"step": kept}
         reader.close()
+
+
+def test_a_step_under_another_number_is_refused(tmp_path: Path):
+    checkpoints = Checkpoints(epath.Path(tmp_path), keep_last=3, keep_best=0)
+    save_all(checkpoints, [None, None])
+    checkpoints.close()
+    (tmp_path / "2").rename(tmp_path / "5")
+    with pytest.raises(BadInput, match=r"/5 is step 2 under another number; .* Step 1 is undamaged"):
+        Checkpoints.reader(epath.Path(tmp_path)).latest()
+    with pytest.raises(BadInput, match="/5 is step 2 under another number"):
+        Checkpoints.reader(epath.Path(tmp_path)).named("last", files="arrays/")
+    (tmp_path / "5").rename(tmp_path / "2")
+    assert Checkpoints.reader(epath.Path(tmp_path)).latest() == (2, [])
+
+
+def test_a_clock_that_jumps_while_a_step_is_saved_ends_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    clock = SimpleNamespace(time=itertools.count(0.0, 1e6).__next__)  # eleven days at each look
+    monkeypatch.setattr("orbax.checkpoint._src.futures.future.time", clock)
+    checkpoints = Checkpoints(epath.Path(tmp_path), keep_last=2, keep_best=0)
+    save_all(checkpoints, [None, None])
+    assert checkpoints.steps() == [1, 2]
+    checkpoints.close()
+    assert clock.time() > 1e6

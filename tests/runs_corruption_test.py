@@ -1,6 +1,8 @@
 """A saved run with one file damaged, in every way there is: each is told in one sentence that names the file."""
 
+import errno
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -9,16 +11,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.report.run_report import write_report
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.recorded import recorded
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
+from codea1.storage.objects import move
 from codea1.training.record import Record
 from tests.conftest import config_of_steps
 
@@ -267,7 +272,7 @@ def test_a_step_that_lost_its_marker_is_moved_aside(whole: Path, tmp_path: Path,
     before = contents(workdir / LAST)
     assert resume(workdir) == 2
     assert "step 4 has lost its commit_success.txt, and is now" in " ".join(capsys.readouterr().out.split())
-    (aside,) = workdir.glob(f"set_aside/*/{LAST}")
+    (aside,) = workdir.glob("checkpoints/set_aside/*/4")
     assert {path.name for path in contents(aside)} == {path.name for path in before}
 
 
@@ -281,7 +286,8 @@ GONE = [  # how later checkpoints went, the step that is left, how often steps a
     (is_finished, -1, 2, True),
     (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 1, True),
     (lambda workdir: shutil.rmtree(workdir / "checkpoints"), -1, 2, False),
-    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / LAST), 2, 2, True),
+    (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / LAST), 2, 2, True),  # as it was once
+    (lambda workdir: shutil.move(workdir / LAST, workdir / "checkpoints" / "set_aside" / "1" / "4"), 2, 2, True),
     (lambda workdir: shutil.move(workdir / LAST, workdir / "set_aside" / "1" / "checkpoints" / "9"), 2, 2, False),
     (lambda workdir: (workdir / LAST / "commit_success.txt").unlink(), 2, 2, True),
     (lambda workdir: shutil.rmtree(workdir / LAST), 2, 2, False),
@@ -344,13 +350,41 @@ def test_fsck_names_what_is_damaged_and_moves_it_aside(
     assert after == f"The run continues from step {step} once codea1 fsck --quarantine has moved that aside."
     assert contents(workdir) == before
     assert fsck(str(workdir), quarantine=True)
-    aside = workdir / "set_aside" / "1"
-    assert f"  moved to {aside / moved}\nThe run continues from step {step}." in capsys.readouterr().out
+    folder, _, rest = moved.partition("/")
+    is_step = folder == "checkpoints"
+    aside = workdir / folder / "set_aside" / "1" / rest if is_step else workdir / "set_aside" / "1" / moved
+    assert f"  moved to {aside}\nThe run continues from step {step}." in capsys.readouterr().out
     kept = {path.relative_to(workdir): content for path, content in before.items()}
     found = {path.relative_to(workdir): content for path, content in contents(workdir).items() if path.name != ".lock"}
-    assert {Path(*path.parts[2:]) if path.parts[0] == "set_aside" else path: one for path, one in found.items()} == kept
+    there = aside.relative_to(workdir)
+    put_back = {path: moved / path.relative_to(there) for path in found if path.is_relative_to(there)}
+    assert {put_back.get(path, path): one for path, one in found.items()} == kept
     assert fsck(str(workdir), quarantine=False)
     assert resume(workdir) == step
+
+
+@pytest.mark.parametrize("quarantine", [True, False])
+def test_steps_are_set_aside_where_checkpoints_lie(whole: Path, tmp_path: Path, quarantine: bool, monkeypatch):
+    """checkpoints/ is a link to another disk, where nothing of the run can be moved to; and so is samples/."""
+    workdir, _ = damaged(whole, tmp_path, f"{LAST}/arrays/[data]", flip)
+    for name in ("checkpoints", "samples"):
+        shutil.move(workdir / name, tmp_path / "disk" / name)
+    (workdir / "checkpoints").symlink_to(tmp_path / "disk" / "checkpoints")
+    rename = os.rename
+
+    def rename_on_a_disk(source, target) -> None:
+        if ("disk" in os.path.realpath(source)) != ("disk" in os.path.realpath(os.path.dirname(target))):
+            raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_on_a_disk)
+    if quarantine:
+        assert fsck(str(workdir), quarantine=True)
+    assert resume(workdir, allow_previous_step=True) == 2
+    assert (workdir / "checkpoints" / "set_aside" / "1" / "4" / "manifest.json").exists()
+    to = epath.Path(workdir / "set_aside" / "1" / "samples")
+    move(epath.Path(tmp_path / "disk" / "samples" / "step_000003.jsonl.zst"), to)  # a file is copied
+    assert to.exists()
 
 
 def test_fsck_reads_what_no_checkpoint_has_recorded(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
@@ -367,6 +401,15 @@ def test_fsck_reads_what_no_checkpoint_has_recorded(whole: Path, tmp_path: Path,
     assert "after.json is not a JSON object." in told
     assert "results.jsonl, line 2: not a JSON object." in told
     assert "1 of the files that step 2 was saved with are not there, such as samples/step_000001.jsonl.zst." in told
+
+
+def test_fsck_of_a_live_run_has_no_false_alarm(whole: Path, tmp_path: Path):
+    """The newest step has no marker yet, and an older one, that is deleted, none any more."""
+    workdir, _ = damaged(whole, tmp_path, f"{LAST}/commit_success.txt", Path.unlink)
+    (workdir / "checkpoints" / "1").mkdir()
+    with locked(RunFolder.existing(str(workdir))):
+        assert fsck(str(workdir), quarantine=False)
+    assert not fsck(str(workdir), quarantine=False)
 
 
 def test_fsck_moves_nothing_through_a_link(whole: Path, tmp_path: Path):

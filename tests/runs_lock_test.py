@@ -15,8 +15,8 @@ from etils import epath
 
 from codea1.runs import lock
 from codea1.runs.folder import RunFolder
-from codea1.runs.lock import leased, locked, opened
-from codea1.runtime.errors import BadInput, StorageFailed
+from codea1.runs.lock import is_held, leased, locked, opened, require_lock
+from codea1.runtime.errors import BadInput, StorageFailed, StorageOutage
 from codea1.storage.objects import ABSENT, ReplacedError, read_generation, remove_generation, write_generation
 from tests.conftest import ROOT
 from tests.faulty_gcs import READ, WRITE, PlannedFault, faulty, reset
@@ -192,6 +192,23 @@ def test_of_two_configs_that_begin_at_once_one_is_written(tmp_path: Path):
         assert os.listdir(workdir) == [".lock"]
     with opened(str(workdir), {"seed": 0}) as folder:
         assert RunFolder.existing(str(workdir)) == folder
+
+
+def test_a_lock_whose_file_was_removed_is_noticed(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path), {})
+    require_lock(folder)  # a process that holds none
+    assert not is_held(folder)
+    with locked(folder):
+        require_lock(folder)
+        assert is_held(folder)
+        (tmp_path / ".lock").unlink()
+        with pytest.raises(StorageOutage, match=r"\.lock was removed while this process worked there"):
+            require_lock(folder)
+        (tmp_path / ".lock").touch()  # by another one
+        with pytest.raises(StorageOutage, match="another one may have begun"):
+            require_lock(folder)
+    require_lock(folder)
+    assert not is_held(folder)
 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS])

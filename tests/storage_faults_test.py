@@ -32,6 +32,13 @@ def caused(outer: Exception, inner: Exception) -> Exception:
         (os_error(errno.ENOENT), Fault.GONE),
         (os_error(errno.EIO), Fault.BROKEN),
         (os_error(errno.ESTALE), Fault.TRANSIENT),
+        (os_error(errno.EMFILE), Fault.REFUSED),
+        (os_error(errno.EUCLEAN), Fault.REFUSED),
+        (os_error(errno.ELOOP), Fault.REFUSED),
+        (os_error(errno.EXDEV), Fault.REFUSED),
+        (os_error(errno.ENOTCONN), Fault.REFUSED),  # of a FUSE mount whose process has died
+        (ValueError("INTERNAL: Failed to open [os_error_code='24']"), Fault.REFUSED),
+        (OSError("no number"), None),
         (TimeoutError(), Fault.TRANSIENT),
         (aiohttp.ClientPayloadError("cut"), Fault.TRANSIENT),
         (HttpError({"code": 503, "message": "x"}), Fault.TRANSIENT),
@@ -93,6 +100,7 @@ def test_an_outage_is_told_when_retries_end(impatient: list[float]):
     [
         (errno.ENOSPC, "there is no space left (No space left on device)."),
         (errno.EACCES, "access is denied (Permission denied)."),
+        (errno.EMFILE, "the file system refuses it (Too many open files)."),
     ],
 )
 def test_what_stays_is_told_at_once(impatient: list[float], number: int, words: str):

@@ -74,12 +74,12 @@ def without_figure() -> Iterator[None]:
         yield
 
 
-def train(config: ConfigDict, workdir: Path | str, stop_after: int | None = None) -> Run:
+def train(config: ConfigDict, workdir: Path | str, stop_after: int | None = None, **options: bool) -> Run:
     """Runs to the end, or raises KeyboardInterrupt before the batch of questions after `stop_after`."""
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
     with SandboxPool.of_config(config) as sandbox, without_figure():
-        trainer = Run(config, parts, sandbox, folder, Hosts())
+        trainer = Run(config, parts, sandbox, folder, Hosts(), **options)
         if stop_after is not None:
             batch = parts.feed.batch
 

@@ -34,11 +34,17 @@ def export(
     dtype: str,
     hosts: Hosts,
     merge: bool = False,
+    base: str = "",
+    allow_changed_model: bool = False,
 ) -> None:
     """Writes the parameters of one player at one checkpoint, with its tokenizer.
 
     Adapters are written alone, in float32, for PEFT; or with `merge` the whole model, in which they are added to the
     kernels of their base.
+
+    Args:
+      base: what the adapters call their base, for PEFT; by default the absolute path or URL of its folder.
+      allow_changed_model: exports with files of the folder that the player started from as they are now.
 
     Raises BadInput: there is no such checkpoint, the folder that the player started from has gone or is another, there
     is nothing to merge, or `output` holds something or cannot be written.
@@ -60,18 +66,19 @@ def export(
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
         shape = player_model(config, player, start.model(), mesh)
         require_divisible(shape, mesh)
-        if merge and not shape.lora_rank:
-            raise BadInput(f"--merge is for adapters: all weights of the {player} policy of {run.path} have learned.")
-        hosts.of_main(lambda: require_base(config, player, checkpoints, number))
+        if (merge or base) and not shape.lora_rank:
+            flag = "--merge" if merge else "--base"
+            raise BadInput(f"{flag} is for adapters: all weights of the {player} policy of {run.path} have learned.")
+        hosts.of_main(lambda: require_base(config, player, checkpoints, number, allow_changed=allow_changed_model))
     _, abstract = qwen2.abstract(shape)
     shardings = param_shardings(abstract, mesh, TRAIN_RULES)
     wanted, _ = split(laid_out(nnx.to_pure_dict(abstract), shardings))
     params = checkpoints.restore_part(number, {player: {"params": wanted}})[player]["params"]
     if merge:
         _, of_base = split(shardings)
-        base = start.checkpoint().place(of_base, "float32")  # so that sums are rounded once
+        whole = start.checkpoint().place(of_base, "float32")  # so that sums are rounded once
         merging = jax.jit(merged, static_argnums=2, donate_argnums=0, out_shardings=of_base)
-        params = merging(base, params, shape.lora_alpha / shape.lora_rank)
+        params = merging(whole, params, shape.lora_alpha / shape.lora_rank)
     is_alone = shape.lora_rank > 0 and not merge
     dtype = "float32" if is_alone else dtype
     params = jax.tree.map(lambda x: x.astype(dtype), params)
@@ -80,9 +87,8 @@ def export(
             copy_tokenizer(start.tokenizer_folder, folder)
         if is_alone:
             checksum = hosts.of_main(start.checksum)
-            model_writer.save_adapters(
-                folder.url, params, alpha=shape.lora_alpha, base=peft.Base(start.base.url, checksum)
-            )
+            of_base = peft.Base(start.base.place, checksum)
+            model_writer.save_adapters(folder.url, params, alpha=shape.lora_alpha, base=of_base, name=base)
         else:
             model_writer.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:

@@ -309,5 +309,5 @@ if __name__ == "__main__":
     SOURCE = flags.DEFINE_string("questions", "procedural/blind", "their source, as config.data.train.source")
     FOLDER = flags.DEFINE_string("folder", "data", "where worlds are prepared")
     STEPS = flags.DEFINE_integer("steps", 60, "training steps", lower_bound=1)
-    SEED = flags.DEFINE_integer("seed", 0, "of everything random")
+    SEED = flags.DEFINE_integer("seed", 0, "of everything random", lower_bound=0, upper_bound=2**64 - 1)
     command.run(lambda: run(f"{START.value}/model", SOURCE.value, FOLDER.value, STEPS.value, SEED.value))

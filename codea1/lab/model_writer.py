@@ -74,8 +74,10 @@ def save(
     folder.write_json("config.json", config_content(config, dtype, ids))
 
 
-def save_adapters(folder: str | os.PathLike[str], adapters: Params, *, alpha: float, base: peft.Base) -> None:
-    """Writes adapters in float32, as PEFT loads them; adapter_config.json last.
+def save_adapters(
+    folder: str | os.PathLike[str], adapters: Params, *, alpha: float, base: peft.Base, name: str = ""
+) -> None:
+    """Writes adapters in float32, as PEFT loads them; adapter_config.json last. `name` is the base's for PEFT alone.
 
     Gathers adapters that are cut across processes, a tensor at a time: every process must call this, and the first one
     writes. Raises BadInput, before anything is written, for a folder that holds a model, adapters or a part of them.
@@ -90,7 +92,7 @@ def save_adapters(folder: str | os.PathLike[str], adapters: Params, *, alpha: fl
     folder.write_json(peft.BASE, base._asdict())
     config = {
         **_WRITTEN,
-        "base_model_name_or_path": base.name,
+        "base_model_name_or_path": name or base.name,
         "lora_alpha": alpha,
         "r": next(array.shape[-1] for path, array in arrays.items() if path.endswith("_a")),
         "target_modules": sorted({peft.MODULES[peft.linear_of(path)] for path in arrays}),

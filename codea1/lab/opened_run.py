@@ -12,7 +12,7 @@ from codea1.config import config_of
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import summary, write_evaluation
 from codea1.lab.report.tables import evaluation_table
-from codea1.players.base import require_base
+from codea1.players.base import require_base, require_unchanged
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.hosts import Hosts
@@ -30,6 +30,7 @@ class OpenedRun:
     parts: Components
     step: int
     grader: Grader
+    changes: list[str]  # of the folders that its players started from
 
 
 @contextlib.contextmanager
@@ -38,14 +39,16 @@ def opened_run(
     step: str,
     hosts: Hosts,
     config_for: Callable[[RunFolder], ConfigDict] = config_of,
+    allow_changed_model: bool = False,
 ) -> Iterator[OpenedRun]:
     """Opens a run; every host calls it, and each has a sandbox of its own until the end of the block.
 
     Args:
       step: of a checkpoint: "last", "best" or a number; "0" is how the players started.
       config_for: returns the config to play with; by default the run's own. It may raise BadInput.
+      allow_changed_model: opens it with model folders that have changed since.
 
-    Raises BadInput: there is no such run or step, or what its config names cannot be used.
+    Raises BadInput: there is no such run or step, or what its config names cannot be used or is not what it was.
     """
     with hosts.agreed():
         folder = RunFolder.existing(path)
@@ -54,30 +57,37 @@ def opened_run(
         checkpoints = Checkpoints.reader(folder.checkpoints)
     hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
     number = hosts.of_main(lambda: 0 if step == "0" else checkpoints.named(step, files="arrays/"))
-    for name in parts.policies if number else ():
-        hosts.of_main(partial(require_base, config, name, checkpoints, number))
+    changes, runs = [], config_of(folder)
+    for name in (name for name in parts.policies if config[name].model == runs[name].model):
+        if number:
+            check = partial(require_base, config, name, checkpoints, number, allow_changed=allow_changed_model)
+        else:
+            check = partial(require_unchanged, config, name, folder.starts, "the run began", allow_changed_model)
+        changes += hosts.of_main(check)
     with hosts.agreed():
         pool = SandboxPool.of_config(config)
     with pool as sandbox:
         if number:
             parts.restore(checkpoints, number)
-        yield OpenedRun(folder, config, parts, number, Grader(sandbox))
+        yield OpenedRun(folder, config, parts, number, Grader(sandbox), changes)
 
 
-def evaluate_run(run: str, step: str, split: str, hosts: Hosts) -> None:
+def evaluate_run(run: str, step: str, split: str, hosts: Hosts, allow_changed_model: bool = False) -> None:
     """Measures the players of one checkpoint, prints the table and keeps it in the run's evaluations/.
 
     Args:
       step: "last", "best" or a number.
       split: "validation" or "test".
+      allow_changed_model: as `opened_run` takes it; what has changed is written to the result.
 
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
     """
-    with opened_run(run, step, hosts) as opened:
+    with opened_run(run, step, hosts, allow_changed_model=allow_changed_model) as opened:
         c, parts, number = opened.config.validation, opened.parts, opened.step
         asked = HeldOut(parts.questions(split), parts.rules, c.test_samples, c.shown_mutants, purpose=split)
         measured = evaluate(asked, parts.players, opened.grader, hosts)
     evaluation = summary(measured, number, split, [question.id for question in asked.questions])
+    evaluation |= {"changes": opened.changes} if opened.changes else {}
     hosts.of_main(lambda: write_evaluation(opened.folder, f"{split}_step_{number:06d}", evaluation))
     if hosts.is_main:
         title = f"step {number}, {evaluation['questions']} questions of the {split} split"

@@ -93,8 +93,9 @@ class Adapters:
         self._modules = {str(name).rpartition(".")[2] for name in names}
         if not self._modules or not self._modules <= {*supported}:
             raise BadInput(f"{path}: target_modules is {modules!r}, it must list some of {', '.join(supported)}.")
-        checksum = self._folder.read_json(BASE).get("checksum") if BASE in self._folder.names() else None
-        self.base = Base(str(raw.get("base_model_name_or_path") or ""), checksum)
+        base = self._folder.read_json(BASE) if BASE in self._folder.names() else {}
+        self.base = Base(str(raw.get("base_model_name_or_path") or ""), base.get("checksum"))
+        self._base_was = str(base.get("name") or "")
 
     def checksum(self) -> str:
         """Returns the checksum of the tensors' file, which is read whole."""
@@ -104,8 +105,9 @@ class Adapters:
         """Returns the folder of the base. Raises BadInput naming it and the key, where no model can be read there."""
         key = f"{self._folder.file(CONFIG)}: base_model_name_or_path is {self.base.name!r}"
         try:
-            if self.base.name and (folder := ModelFolder(self.base.name)).holds_model():
-                return folder
+            for name in filter(None, (self.base.name, self._base_was)):
+                if (folder := ModelFolder(name)).holds_model():
+                    return folder
         except BadInput as error:
             raise BadInput(f"{key}: {error}") from None
         raise BadInput(f"{key}, where no model is; it must be the base's folder or URL.")

@@ -22,10 +22,12 @@ import numpy as np
 
 from codea1.models.files import ModelFolder
 from codea1.runtime.errors import BadInput
+from codea1.storage.checksums import Checksum, checksum_of
 
 DTYPES = {"F32": "float32", "BF16": "bfloat16", "F16": "float16"}  # name in the file: name in JAX
 
 _LONGEST = 100_000_000  # bytes, the format's limit: another kind of file can announce any length
+_SAMPLES, _SAMPLE_BYTES = 16, 4096  # of a fingerprint
 
 Shape = tuple[int, ...]
 
@@ -69,6 +71,16 @@ def read_header(folder: ModelFolder, name: str) -> dict[str, Entry]:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise BadInput(f"{folder.file(name)}: is not a whole safetensors file ({error}).") from error
     return entries
+
+
+def fingerprint(folder: ModelFolder, name: str) -> Checksum:
+    """Returns the size of a file, and a checksum of its header and of samples of its bytes: 60 GB are not read.
+
+    Raises BadInput as `read_header` does.
+    """
+    header, size = read_header(folder, name), folder.size(name)
+    samples = [(name, at, min(at + _SAMPLE_BYTES, size)) for at in range(0, size, -(-size // _SAMPLES))]
+    return Checksum(size, checksum_of(repr(header).encode() + b"".join(folder.read_ranges(samples))).crc32c)
 
 
 def _entry(file: str, origin: int, raw: dict) -> Entry:

@@ -1,22 +1,29 @@
 """What a player starts from: a model's folder, or a folder of adapters on a base that lies in another.
 
-A run's checkpoints hold none of the weights of a base, but what tells it from another.
+A run's checkpoints hold none of the weights of a base, but what tells it from another; and a digest of every file that
+decides how a player reads and answers.
 """
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 
 from ml_collections import ConfigDict
 
-from codea1.data.tokenizer import ChatTokenizer, load_tokenizer
-from codea1.models import config_json
+from codea1.data.tokenizer import FILES, ChatTokenizer, load_tokenizer
+from codea1.models import config_json, peft
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.models.huggingface import Checkpoint
 from codea1.models.peft import Adapters, holds_adapters
+from codea1.models.safetensors_header import fingerprint
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
+from codea1.storage.checksums import Checksum, checksum_of
+
+_SMALL_FILES = (*FILES, "config.json", "generation_config.json")
+Digests = dict[str, Checksum]  # of a start's files, by name; "adapters/" precedes the names of those of adapters
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +45,7 @@ class Start:
         folder.require_model_here()
         self.adapters = Adapters(url) if holds_adapters(folder) else None
         self.base = self.adapters.base_folder() if self.adapters else folder
+        self._folders = {"": self.base} | ({"adapters/": folder} if self.adapters else {})
         # Adapters may bring the tokenizer that they learned with.
         self.tokenizer_folder = folder if "tokenizer_config.json" in folder.names() else self.base
 
@@ -65,6 +73,25 @@ class Start:
         """Returns the checksum of the base, whose files a process reads once; behind a space that of the adapters."""
         own = f" {self.adapters.checksum()}" if with_adapters and self.adapters else ""
         return f"{_checksum(self.base.url)}{own}"
+
+    def digests(self) -> Digests:
+        """Returns what tells this start from one that would read or answer in another way, wherever its folders lie."""
+        digests = {}
+        for prefix, folder in self._folders.items():
+            for name in folder.names():
+                if name in _SMALL_FILES:
+                    digests[prefix + name] = folder.checksum(name)
+                elif name == peft.CONFIG and prefix:  # but where its base is
+                    settings = folder.read_json(name) | {"base_model_name_or_path": ""}
+                    digests[prefix + name] = checksum_of(json.dumps(settings, sort_keys=True).encode())
+                elif name.endswith(".safetensors"):
+                    digests[prefix + name] = fingerprint(folder, name)
+        return digests
+
+    def file(self, name: str) -> str:
+        """Returns what a file of `digests` is called in a sentence."""
+        prefix, slash, last = name.rpartition("/")
+        return self._folders.get(prefix + slash, self.base).file(last)
 
     def checkpoint(self) -> Checkpoint:
         """Returns the base's weights, of which the headers are read."""
@@ -94,13 +121,19 @@ def base_checksums(config: ConfigDict, players: Sequence[str], *, references: bo
 
 
 def require_base(
-    config: ConfigDict, player: str, checkpoints: Checkpoints, step: int, *, reference: bool = False
-) -> None:
+    config: ConfigDict,
+    player: str,
+    checkpoints: Checkpoints,
+    step: int,
+    reference: bool = False,
+    allow_changed: bool = False,
+) -> list[str]:
     """Raises BadInput where a player started from another model than there is now, of which it still has something.
 
-    See `base_checksums`.
+    See `base_checksums`, and `require_unchanged`, of which it returns what that returns.
     """
-    saved = checkpoints.state(step).get("bases", {}).get(player)
+    state = checkpoints.state(step)
+    saved = state.get("bases", {}).get(player)
     if saved and not reference and config.frozen != player:
         saved, *_ = saved.split(" ")  # the adapters that it started from are not in those that it has
     for found in base_checksums(config, [player], references=reference).values() if saved else ():
@@ -109,3 +142,30 @@ def require_base(
                 f"{Start(config[player].model).base} is not what the {player} policy started from: its checksum is "
                 f"{found}, and was {saved}."
             )
+    return require_unchanged(config, player, state.get("starts", {}), f"step {step} was saved", allow_changed)
+
+
+def require_unchanged(
+    config: ConfigDict, player: str, saved: Mapping[str, Mapping], since: str, allow_changed: bool
+) -> list[str]:
+    """Returns a sentence about the files of a player's start that are not as they were, if any.
+
+    Args:
+      saved: digests by player, as JSON holds them; none of a run that an older version made.
+      since: when they were.
+
+    Raises BadInput with that sentence unless `allow_changed`.
+    """
+    if player not in saved:
+        return []
+    start = Start(config[player].model)
+    there, here = saved[player], start.digests()
+    changed = [name for name in sorted(there.keys() | here.keys()) if [*there.get(name, ())] != [*here.get(name, ())]]
+    if not changed:
+        return []
+    verb = "differ" if len(changed) > 1 else "differs"
+    sentence = f"{', '.join(map(start.file, changed))}, of the {player} policy, {verb} from when {since}"
+    if not allow_changed:
+        remedy = "put back what was there, or --allow_changed_model of codea1.train, evaluate and export"
+        raise BadInput(f"{sentence}: {remedy} uses what is there now.")
+    return [sentence]

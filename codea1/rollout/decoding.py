@@ -140,14 +140,19 @@ def decode_chunk(
     return cache.of_rows(None), chunk
 
 
+def seed_key(seed: int) -> jax.Array:
+    """Returns the key of a seed of up to 64 bits. JAX reads 32 of them."""
+    key = jax.random.key(seed & 0xFFFFFFFF, impl="threefry2x32")
+    return jax.random.fold_in(key, seed >> 32) if seed >> 32 else key
+
+
 def stream_key(seed: int, stream: str, step: int) -> jax.Array:
     """Returns the key of everything that one stream samples in one step.
 
     The implementation is named, because the alternatives that JAX can be configured to use by default do not promise
     that a vectorised draw equals the same draw made alone.
     """
-    key = jax.random.key(seed, impl="threefry2x32")
-    return jax.random.fold_in(jax.random.fold_in(key, stable_hash(stream)), step)
+    return jax.random.fold_in(jax.random.fold_in(seed_key(seed), stable_hash(stream)), step)
 
 
 def sample_keys(key: jax.Array, question_hashes_B: jax.Array, sample_indices_B: jax.Array) -> jax.Array:

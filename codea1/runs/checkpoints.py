@@ -31,6 +31,7 @@ PyTree = Any
 
 MARKER = "commit_success.txt"
 _LATE_SCORE = "late_score.json"
+_PATIENCE = 4 * 10**9  # seconds that Orbax waits, by a clock that may jump: the watchdog decides what takes too long
 _UNFINISHED = "orbax-checkpoint-tmp"  # what follows a step's number and a dot while its folder is being written
 # Orbax logs the traceback of an error that it raises as well.
 logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
@@ -62,7 +63,7 @@ class Checkpoints:
                     create=not read_only,  # Orbax's own read_only warns on every use
                     # Despite its name it is called before the marker is written: by the main host, when all files of
                     # all hosts are there, in the background.
-                    async_options=ocp.options.AsyncOptions(post_finalization_callback=self._write_manifest),
+                    async_options=ocp.options.AsyncOptions(_PATIENCE, post_finalization_callback=self._write_manifest),
                 ),
             )
         self.sound = -1  # a step that is kept besides, until another is
@@ -112,7 +113,7 @@ class Checkpoints:
                 args=ocp.args.Composite(
                     arrays=ocp.args.StandardSave(arrays),
                     state=ocp.args.JsonSave(state),
-                    score=ocp.args.JsonSave({"score": score}),
+                    score=ocp.args.JsonSave({"score": score, "step": step}),
                     **({"book": book} if book else {}),
                 ),
             )
@@ -175,7 +176,7 @@ class Checkpoints:
         damages = []
         for step in reversed(self.steps()):
             try:
-                check_manifest(self._directory / str(step))
+                check_step(self._directory / str(step))
             except BadInput as damage:
                 damages.append(str(damage))
                 continue
@@ -268,7 +269,7 @@ class Checkpoints:
     def named(self, step: str, files: str = "") -> int:
         """Returns the complete step that "last", "best" or a number names.
 
-        Raises BadInput where there is none, or one of its files whose names begin with `files` is damaged.
+        Raises BadInput where there is none, or as `check_step` does.
         """
         steps = self.steps()
         if step == "last":
@@ -279,7 +280,7 @@ class Checkpoints:
             number = int(step) if step.isdecimal() else None
         if number not in steps:
             raise BadInput(f"{self._directory} has no step {step}; it has {', '.join(map(str, steps)) or 'none'}.")
-        check_manifest(self._directory / str(number), files)
+        check_step(self._directory / str(number), files)
         return number
 
     def _require(self, step: int) -> None:
@@ -354,6 +355,15 @@ def _is_whole(folder: epath.Path) -> bool:
     except BadInput:
         return False
     return True
+
+
+def check_step(folder: epath.Path, beginning: str = "") -> None:
+    """Raises BadInput where files of a step whose names have this beginning are damaged, or it is another step."""
+    check_manifest(folder, beginning)
+    with contextlib.suppress(FileNotFoundError, ValueError, AttributeError):
+        step = loads(read(folder / "score" / "metadata")).get("step")
+        if step is not None and str(step) != folder.name:  # else an older version saved it
+            raise BadInput(f"{folder} is step {step} under another number; give the folder its name again.")
 
 
 def late_score(folder: epath.Path) -> float:

@@ -1,12 +1,13 @@
 """A run folder, on a disk or in a bucket: the paths of all that a run writes, and the config that identifies it.
 
-config.json                   the whole config, and the versions that the run was made with
+config.json                   the whole config, the versions that the run was made with, what its players started from
 checkpoints/                  one folder per saved step
 metrics.jsonl                 one object per step
 tensorboard/                  the same numbers as TensorBoard events
 samples/step_000001.jsonl.zst what was sampled, executed and rewarded in a step
 evaluations/before.json       results on the test split before training, per question
-set_aside/1/                  what was damaged or given up, each under its path here; nothing reads it
+set_aside/1/                  what was damaged or given up, each under its path here; nothing reads it. Checkpoints are
+                              in checkpoints/set_aside/1/: that folder may be a link or on another disk
 profile/                      a profiler's trace of a few steps, where the config asks for one
 own/                          the files of a reward and of templates that the config names
 restarts.json                 how often it was started again since its last new step; see restarts.py
@@ -19,7 +20,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -34,10 +35,13 @@ from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, is_remote, location, move, names, read, remove, write_atomically
 
 _ABSENT = object()
-_MADE_WITH = "made_with"  # in config.json: `versions` when the run was made. It is no config: others may continue it.
+# In config.json and no config: `versions` when the run was made, which others may continue; where what the config names
+# by relative paths was found last; and what the players started from, by `codea1.players.base.Start.digests`.
+_NOTES = _MADE_WITH, _PATHS, _STARTS = "made_with", "paths", "starts"
 _SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
 _FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "max_sampler_kl")
+_MODELS = ("code.model", "test.model")  # free, too, where the digests of what they hold decide
 Own = Mapping[str, tuple[str, bytes]]
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
 _FORM = {  # of a config, as far as it is read without being compared with this version's
@@ -128,34 +132,56 @@ class RunFolder:
     @property
     def made_with(self) -> dict[str, str]:
         """The `versions` of when the run was made. Raises BadInput."""
-        found = read_json(self.config_file).get(_MADE_WITH, {})
-        return {str(name): str(version) for name, version in found.items()} if isinstance(found, dict) else {}
+        return {name: str(version) for name, version in self._notes(_MADE_WITH).items()}
 
-    def lengthen(self) -> None:
-        """Writes the steps that the run takes now to its config.json, where it was made with fewer."""
+    @property
+    def paths(self) -> dict[str, str]:
+        """Where the run found what its config names by relative paths, by field. Raises BadInput."""
+        return {name: str(path) for name, path in self._notes(_PATHS).items()}
+
+    @property
+    def starts(self) -> dict[str, Any]:
+        """What the players started from, as `update` was given it. Raises BadInput."""
+        return self._notes(_STARTS)
+
+    def _notes(self, name: str) -> dict[str, Any]:
+        notes = read_json(self.config_file).get(name, {}) if exists(self.config_file) else {}
+        return notes if isinstance(notes, dict) else {}
+
+    def update(self, paths: Mapping[str, str], begins: Mapping[str, Any] | None = None) -> None:
+        """Writes to config.json the steps that the run takes now, and where its files lie now.
+
+        Args:
+          paths: see `paths`.
+          begins: of a run that begins, further entries of `made_with` and `starts`, under these names.
+        """
         there = read_json(self.config_file)
-        if there.get("steps") != self.config.get("steps"):
-            there["steps"] = self.config["steps"]
-            write_atomically(self.config_file, json.dumps(there, indent=2) + "\n")
+        here = there | {"steps": self.config["steps"], _PATHS: {**self.paths, **paths}}
+        here |= {name: {**there.get(name, {}), **entries} for name, entries in (begins or {}).items()}
+        here |= {player: there[player] | {"model": self.config[player]["model"]} for player in ("code", "test")}
+        if (content := json.dumps(here, indent=2)) != json.dumps(there, indent=2):
+            write_atomically(self.config_file, content + "\n")
 
     def set_aside(self, path: epath.Path, copies: bool = False) -> epath.Path:
-        """Moves what lies in this folder to set_aside/, under a number and its name, and returns where it is.
+        """Moves what lies in this folder to its set_aside/, under a number and its name, and returns where it is.
 
         With `copies` the file stays where it is, too. Raises BadInput: `require_inside`.
         """
-        self.require_inside(path.parent)
-        self.require_inside(self.aside)
-        number = 1 + max((int(name) for name in names(self.aside) if name.isdecimal()), default=0)
-        to = self.aside / str(number) / os.fspath(path).removeprefix(f"{self.path}/")
+        home = self.checkpoints if path.parent == self.checkpoints else self.path
+        aside = home / self.aside.name
+        self.require_inside(path.parent, home)
+        self.require_inside(aside, home)
+        number = 1 + max((int(name) for name in names(aside) if name.isdecimal()), default=0)
+        to = aside / str(number) / os.fspath(path).removeprefix(f"{home}/")
         if copies:
             write_atomically(to, read(path))
         else:
             move(path, to)
         return to
 
-    def require_inside(self, folder: epath.Path) -> None:
-        """Raises BadInput: a folder of the run is a link that leads out of it, which somebody may have sent."""
-        inside = os.path.realpath(self.path)
+    def require_inside(self, folder: epath.Path, home: epath.Path | None = None) -> None:
+        """Raises BadInput: a folder is a link that leads out of the run, or of `home` in it, and may have been sent."""
+        inside = os.path.realpath(home or self.path)
         if not is_remote(folder) and not epath.Path(os.path.realpath(folder)).is_relative_to(inside):
             raise BadInput(f"{folder} is a link that leads out of the run; nothing is written through it.")
 
@@ -187,7 +213,12 @@ class RunFolder:
         if exists(self.path) and not is_folder(self.path):
             raise BadInput(f"workdir {self.path} is not a folder.")
         if exists(self.config_file):
-            _check_same(self.path, _read_config(self.config_file), self.config)
+            free, paths = (*_FREE, *(_MODELS if self.starts else ())), self.paths
+
+            def is_free(key: str, here: Any) -> bool:
+                return key.startswith(free) or (key in paths and here == paths[key])
+
+            _check_same(self.path, _read_config(self.config_file), self.config, is_free)
             return True
         for part in (self.checkpoints, self.metrics, self.samples, self.evaluations):
             if exists(part):
@@ -197,7 +228,8 @@ class RunFolder:
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
     config = read_json(path)
-    config.pop(_MADE_WITH, None)
+    for note in _NOTES:
+        config.pop(note, None)
     for name, form in _FORM.items():
         if not fits(config.get(name, ...), form):
             raise BadInput(f"{path}: {name} is not what a run's config has there.")
@@ -219,14 +251,16 @@ def read_json(path: epath.Path) -> dict[str, Any]:
     return found
 
 
-def _check_same(path: epath.Path, there: dict[str, Any], here: dict[str, Any]) -> None:
+def _check_same(
+    path: epath.Path, there: dict[str, Any], here: dict[str, Any], is_free: Callable[[str, Any], bool]
+) -> None:
     if _kind(there) != _kind(here):
         raise BadInput(f"{path} holds {_kind(there)}, and this is {_kind(here)}: it needs a folder of its own.")
     there, here = dict(leaves(there)), dict(leaves(here))
     differences = []
     for key in sorted(there.keys() | here.keys()):
         values = there.get(key, _ABSENT), here.get(key, _ABSENT)
-        if values[0] != values[1] and not key.startswith(_FREE):
+        if values[0] != values[1] and not is_free(key, values[1]):
             shown = ["absent" if value is _ABSENT else json.dumps(value) for value in values]
             difference = f"{key} is {shown[0]} there and {shown[1]} here"
             if key == "steps" and _ABSENT not in values and values[0] < values[1] and "method" in here:

@@ -20,7 +20,7 @@ from typing import Any
 from etils import epath
 
 from codea1.runs.folder import Own, RunFolder
-from codea1.runtime.errors import STORAGE_EXIT_CODE, BadInput, StorageFailed, say
+from codea1.runtime.errors import STORAGE_EXIT_CODE, BadInput, StorageFailed, StorageOutage, say
 from codea1.storage.objects import (
     ABSENT,
     ReplacedError,
@@ -33,6 +33,7 @@ from codea1.storage.objects import (
 
 RENEW_SECONDS = 10.0
 EXPIRY_SECONDS = 30.0  # without a renewal
+_inodes: dict[epath.Path, int] = {}  # of the lock files that this process holds
 
 
 @contextlib.contextmanager
@@ -78,7 +79,43 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         except OSError as error:
             unguarded = f"{path.parent} is on a filesystem without locks ({error.strerror})"
             say(f"{unguarded}: no other run may write there", sys.stderr)
-        yield
+        _inodes[path] = os.fstat(descriptor).st_ino
+        try:
+            yield
+        finally:
+            del _inodes[path]
+
+
+def require_lock(folder: RunFolder) -> None:
+    """Raises StorageOutage where this process held the folder's lock, and the lock's file was removed.
+
+    Another process may have made it again since, and work there. A lease notices its loss by itself.
+    """
+    path = folder.path / ".lock"
+    try:
+        is_there = path not in _inodes or os.stat(path).st_ino == _inodes[path]
+    except FileNotFoundError:
+        is_there = False
+    if not is_there:
+        raise StorageOutage(
+            f"{path} was removed while this process worked there: another one may have begun, so nothing more is "
+            "written. The same command goes on from the last checkpoint."
+        )
+
+
+def is_held(folder: RunFolder) -> bool:
+    """Returns whether a process works in the folder, as far as that shows. Raises StorageFailed."""
+    path = folder.path / ".lock"
+    if is_remote(path):
+        return read_generation(path) is not None
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # nothing was ever locked there, or nothing can be
+        return False
+    return False
 
 
 @contextlib.contextmanager

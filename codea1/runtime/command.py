@@ -344,6 +344,12 @@ def define_hosts() -> Callable[[], hosts.Hosts]:
     return lambda: hosts.join(address.value, count.value, index.value)
 
 
+def define_changed_model() -> flags.FlagHolder[bool]:
+    """Defines --allow_changed_model."""
+    help = "use model folders that have changed since the checkpoint was saved, and record that"
+    return flags.DEFINE_bool("allow_changed_model", False, help, allow_override=True)
+
+
 def config_name() -> str:
     """Returns the config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
     path, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")

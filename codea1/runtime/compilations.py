@@ -1,5 +1,7 @@
 """Jitted functions with the shapes they are called with: compiled ahead, each once, however many players list it."""
 
+import functools
+import hashlib
 import os
 import time
 from collections.abc import Iterable
@@ -9,9 +11,41 @@ from typing import Any, NamedTuple
 
 import jax
 from etils import epath
-from jax.experimental.compilation_cache import compilation_cache
+from jax._src import compilation_cache, lru_cache
 
+from codea1.runtime.errors import say
+
+_DIGEST_BYTES = 16
 compiled_functions: dict[Any, jax.stages.Compiled] = {}  # of this process, by what decides them
+
+
+class CheckedCache(lru_cache.LRUCache):
+    """JAX's cache of compiled functions, with a digest behind each entry.
+
+    A flipped bit would crash every process that loads the entry, or change its numbers. It is compiled again instead,
+    as are entries without a digest, of JAX alone.
+    """
+
+    def get(self, key: str) -> bytes | None:
+        """Returns an entry; None where there is none, or it was damaged and is removed."""
+        entry = super().get(key)
+        if entry is None or entry[-_DIGEST_BYTES:] == _digest(content := entry[:-_DIGEST_BYTES]):
+            return entry and content
+        (self.path / f"{key}{lru_cache._CACHE_SUFFIX}").unlink(missing_ok=True)
+        _say_once(f"{self.path} has entries that are damaged or have no checksum yet: they are compiled again")
+        return None
+
+    def put(self, key: str, value: bytes) -> None:
+        """Adds an entry."""
+        super().put(key, value + _digest(value))
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+
+
+_say_once = functools.cache(say)
+vars(compilation_cache)["LRUCache"] = CheckedCache  # what JAX makes where it first looks for an entry
 
 
 class CompileTime(NamedTuple):

@@ -1,7 +1,8 @@
-"""What runs here: versions of this package and of those it stands on."""
+"""What runs here: versions of this package and of those it stands on, and the machine."""
 
 import contextlib
 import hashlib
+import os
 import platform
 import subprocess
 from importlib import metadata
@@ -23,3 +24,11 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "packages": hashlib.sha256(packages.encode()).hexdigest()[:12],
     }
+
+
+def machine() -> dict[str, str]:
+    """Returns on what it runs, as far as that decides in which order sums are rounded. Starts the devices."""
+    import jax
+
+    devices = jax.devices()
+    return {"cores": str(len(os.sched_getaffinity(0))), "devices": f"{len(devices)} x {devices[0].device_kind}"}

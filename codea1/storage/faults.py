@@ -33,6 +33,7 @@ class Fault(enum.Enum):
     DENIED = "access is denied"
     GONE = "the bucket or folder is not there"
     BROKEN = "the disk does not work"
+    REFUSED = "the file system refuses it"  # and says why
 
 
 _OF_ERRNO = {
@@ -140,6 +141,8 @@ def _classify(error: BaseException) -> Fault | None:
         return Fault.GONE
     if isinstance(error, OSError) and error.errno in _OF_ERRNO:
         return _OF_ERRNO[error.errno]
+    if type(error) is OSError and error.errno:  # Python has no class for it, as for EMFILE, EUCLEAN and ELOOP
+        return Fault.REFUSED
     if isinstance(error, OSError) and str(error).startswith("Forbidden"):  # gcsfs's error for a 403
         return Fault.DENIED
     module = type(error).__module__
@@ -150,7 +153,7 @@ def _classify(error: BaseException) -> Fault | None:
         return Fault.TRANSIENT if int(code) >= 500 else _OF_HTTP.get(int(code))
     if isinstance(error, (ValueError, RuntimeError)):
         if found := _OS_ERROR.search(str(error)):
-            return _OF_ERRNO.get(int(found[1]))
+            return _OF_ERRNO.get(int(found[1]), Fault.REFUSED)
         return _OF_STATUS[found[1]] if (found := _STATUS.search(str(error))) else None
     return None
 

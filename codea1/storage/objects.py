@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import secrets
+import shutil
 import time
 from typing import Any
 
@@ -115,7 +116,7 @@ def move(path: epath.Path, to: epath.Path) -> None:
             filesystem(path).mv(os.fspath(path), os.fspath(to), recursive=is_folder(path))
         else:
             to.parent.mkdir(parents=True, exist_ok=True)
-            path.rename(to)
+            shutil.move(path, to)  # a file, where its folder is another disk's
 
     retried(f"moving {path}", rename)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from ml_collections import ConfigDict
 
+from codea1.config import use_paths
 from codea1.game.methods import own_files
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import opened
@@ -61,7 +62,8 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
             own = own_files(config.game)
             if workdir:
-                hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict(), own))
+                paths = hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict(), own).paths)
+                use_paths(config, paths, is_resumed=True)
             from codea1.training.setup import assemble
 
             with hosts.agreed(), doing("storage"):  # what one host lacks is reported, not that digests differ
@@ -74,13 +76,16 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
 
 
 @contextlib.contextmanager
-def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = False) -> "Iterator[Run]":
+def guarded(
+    inputs: RunInputs, hosts: Hosts, allow_previous_step: bool = False, allow_changed_model: bool = False
+) -> "Iterator[Run]":
     """Opens the run in its workdir, and closes it whatever happens.
 
     Where the run was asked to stop, the process ends with RESTART_EXIT_CODE after the last whole step is saved.
 
     Args:
       allow_previous_step: go on from an older step where the newest is damaged.
+      allow_changed_model: go on with model folders that have changed since.
 
     Raises:
       BadInput: the folder cannot be used.
@@ -110,7 +115,8 @@ def guarded(inputs: RunInputs, hosts: Hosts, *, allow_previous_step: bool = Fals
         if sentence := hosts.of_main(lambda: count_restart(folder)):
             raise GivenUp(sentence if hosts.is_main else "")
         try:
-            with Run(inputs.config, inputs.parts, inputs.sandbox, folder, hosts, stop, allow_previous_step) as run:
+            allowed = allow_previous_step, allow_changed_model
+            with Run(inputs.config, inputs.parts, inputs.sandbox, folder, hosts, stop, *allowed) as run:
                 yield run
         except Exception as error:
             if isinstance(error, Stopped) or exit_code(error) != RESTART_EXIT_CODE:

@@ -69,7 +69,6 @@ class Record(contextlib.ExitStack):
             )
         self._samples = Samples(folder, config.log.keep_samples)
         moved = _set_aside(folder, config, self._samples, steps_there, done)
-        folder.lengthen()
         self._retries, self._told = 0, set[str]()
         self._metrics = self.enter_context(MetricsWriter(folder, last_row))
         rows = read_metrics(folder.metrics)
@@ -195,7 +194,9 @@ def _set_aside(folder: RunFolder, config: ConfigDict, samples: Samples, rows: It
 
 def _were_saved(folder: RunFolder, done: int, last: int) -> bool:
     """Returns whether one of the steps after `done` up to `last` was saved once, wherever its checkpoint is now."""
-    aside = (folder.aside / number / folder.checkpoints.name for number in names(folder.aside))
+    aside = [folder.aside / number / folder.checkpoints.name for number in names(folder.aside)]
+    held = folder.checkpoints / folder.aside.name
+    aside += [held / number for number in names(held)]
     steps = (place / name for place in (folder.checkpoints, *aside) for name in names(place) if name.isdecimal())
     return any(done < int(step.name) <= last and (exists(step / MARKER) or exists(step / MANIFEST)) for step in steps)
 

@@ -11,12 +11,14 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
+from codea1.config import paths_of
 from codea1.evaluation.result_files import read_evaluation
 from codea1.learn.update import float32_norm
-from codea1.players.base import base_checksums, require_base
+from codea1.players.base import Digests, Start, base_checksums, require_base, require_unchanged
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
+from codea1.runs.lock import require_lock
 from codea1.runs.recorded import recorded
 from codea1.runs.samples import rows
 from codea1.runtime.compilations import CompileTime
@@ -25,7 +27,7 @@ from codea1.runtime.futures import digest
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.runtime.phases import doing, progress
 from codea1.runtime.signals import Stopped, StopRequest
-from codea1.runtime.versions import versions
+from codea1.runtime.versions import machine, versions
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sharding import to_host
 from codea1.storage.checksums import Checksum
@@ -64,12 +66,13 @@ class Run(Trainer):
         hosts: Hosts,
         stop: StopRequest | None = None,
         allow_previous_step: bool = False,
+        allow_changed_model: bool = False,
     ):
-        """Opens the run in `folder`; `allow_previous_step` goes on from an older step where the newest is damaged."""
+        """Opens the run in `folder`; see `codea1.training.guards.guarded`."""
         super().__init__(config, parts, sandbox, hosts)
         self._validation = Validation(config, parts, self._grader, hosts)
         self._folder = folder
-        self._allow_previous_step = allow_previous_step
+        self._allow_previous_step, self._allow_changed_model = allow_previous_step, allow_changed_model
         self._position = Position()
         self._cursor: dict[str, Checksum] = {}  # of the record, when the step that the run resumes from was saved
         self._step: Step | None = None  # that is under way
@@ -83,6 +86,8 @@ class Run(Trainer):
             keep_best=config.checkpoint.keep_best,
         )
         self._bases: dict[str, str] = {}  # of what never changes; see `base_checksums`
+        self._starts: dict[str, Digests] = {}  # of what each player starts from
+        self._changes: list[str] = []  # of starts that somebody allowed
 
     def __enter__(self) -> "Run":
         """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
@@ -97,6 +102,9 @@ class Run(Trainer):
                     cursor=self._cursor,
                     is_main=self._hosts.is_main,
                 )
+                if self._hosts.is_main:
+                    begins = {"made_with": machine(), "starts": self._starts} if self._position.step < 0 else None
+                    self._folder.update(paths_of(self._config), begins)
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
         for player in self._policies.values():
@@ -186,6 +194,8 @@ class Run(Trainer):
         if not breakdown and (step == self._config.steps or step % self._config.validation.every == 0):
             row = row | self._validate(step)
         with doing("storage"):
+            if self._hosts.is_main:
+                require_lock(self._folder)
             self._record.write_metrics(step, row)
             self._position.row = None
             if breakdown:
@@ -243,6 +253,8 @@ class Run(Trainer):
             "record": self._record.cursor(),
             **dataclasses.asdict(soundness),
             "bases": self._bases,
+            "starts": self._starts,
+            "changes": self._changes,
             "questions": self._questions,
         }
         book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
@@ -266,13 +278,20 @@ class Run(Trainer):
         sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
         self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
+        starts = {name: Start(self._config[name].model) for name in self._policies}
+        self._starts = self._hosts.of_main(lambda: {name: start.digests() for name, start in starts.items()})
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
+        allowed = self._allow_changed_model
+        for name in self._policies:
+            if step is None:
+                check = partial(require_unchanged, self._config, name, self._folder.starts, "the run began", allowed)
+            else:
+                check = partial(require_base, self._config, name, self._checkpoints, step, True, allowed)
+            self._changes += self._hosts.of_main(check)
+        self._notes += self._changes
         if step is None:
             return
-        for name in self._bases:
-            check = partial(require_base, self._config, name, self._checkpoints, step, reference=True)
-            self._hosts.of_main(check)
         for player in self._policies.values():
             player.release()
         arrays, state = self._checkpoints.restore(step, abstract)
@@ -296,6 +315,7 @@ class Run(Trainer):
             if state["questions"][name] != now:
                 where = self._config.data[name].source
                 self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
+        self._changes = state.get("changes", []) + self._changes
         self._saved, self._checkpoints.sound = step, soundness.sound
         self._cursor = recorded(state)
 
@@ -312,9 +332,11 @@ class Run(Trainer):
         parts = self._parts
         lines = [f"continuing {self._folder.path} after step {done}"] if done >= 0 else []
         lines += self._notes
-        if (there := self._folder.made_with) and there != (here := versions()):
-            changed = [f"{name} {there.get(name)}, here {here[name]}" for name in here if here[name] != there.get(name)]
-            lines.append(f"it was made with {'; '.join(changed)}")
+        there, here = self._folder.made_with, versions() | machine()
+        if changed := [name for name in there if there[name] != here.get(name)]:
+            differences = "; ".join(f"{name} {there[name]}, here {here.get(name)}" for name in changed)
+            rounding = ": sums are rounded in another order, so samples may differ"
+            lines.append(f"it was made with {differences}{rounding if {'cores', 'devices'} & {*changed} else ''}")
         lines += [parts.counted, self._sandbox.isolation_note]
         lines += [f"dropped: {question.id}" for question in parts.dropped]
         lines += [f"without tests: {question.id}" for question in parts.untested]

@@ -8,15 +8,15 @@ from functools import partial
 from etils import epath
 
 from codea1.runs.book_files import read_shards
-from codea1.runs.checkpoints import MARKER, late_score
+from codea1.runs.checkpoints import MARKER, check_step, late_score
 from codea1.runs.folder import RunFolder, read_json
-from codea1.runs.lock import locked
+from codea1.runs.lock import is_held, locked
 from codea1.runs.metrics import read_metrics
 from codea1.runs.recorded import compare, recorded
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput, visible
 from codea1.storage import json_lines
-from codea1.storage.checksums import Checksum, check_manifest, read_manifest
+from codea1.storage.checksums import Checksum, read_manifest
 from codea1.storage.objects import exists, files, location, names, read
 
 Check = Callable[[], object]  # raises BadInput
@@ -41,7 +41,7 @@ def fsck(workdir: str, quarantine: bool) -> bool:
         folder, is_sound = RunFolder(path, {}), False
         print(visible(f"{damage} What run it is is not known: put the file back."))
     with locked(folder) if quarantine else contextlib.nullcontext():
-        damages, missing, step = _examine(folder)
+        damages, missing, step = _examine(folder, is_live=not quarantine and is_held(folder))
         for path, damage in damages.items():
             print(visible(damage))
             if quarantine:
@@ -54,8 +54,11 @@ def fsck(workdir: str, quarantine: bool) -> bool:
     return is_sound and (quarantine or not damages)
 
 
-def _examine(folder: RunFolder) -> tuple[dict[epath.Path, str], list[str], int | None]:
+def _examine(folder: RunFolder, is_live: bool) -> tuple[dict[epath.Path, str], list[str], int | None]:
     """Examines all that a run has written, and changes nothing.
+
+    Args:
+      is_live: whether the run's process makes and deletes steps meanwhile.
 
     Returns:
       Of each damaged file, or folder of a checkpoint, what is wrong and what follows; the files that are missing from
@@ -69,7 +72,7 @@ def _examine(folder: RunFolder) -> tuple[dict[epath.Path, str], list[str], int |
         path = folder.checkpoints / str(step)
         was_saved = exists(path / MARKER)
         damage = _damage_of(partial(_check_step, path))
-        if damage and (not was_saved or exists(path / MARKER)):  # else a live run has deleted it meanwhile
+        if damage and (exists(path / MARKER) if was_saved else not is_live):  # else it comes, or has gone meanwhile
             damages[path] = f"{damage} {_STOPS if was_saved and sound is None else 'The run does not go on from it.'}"
         elif not damage and sound is None:
             sound, record = step, recorded(json_lines.loads(read(path / "state" / "metadata")))
@@ -99,7 +102,7 @@ def _readable(folder: RunFolder, record: Collection[str]) -> Iterator[tuple[epat
 def _check_step(path: epath.Path) -> None:
     if not exists(path / MARKER):
         raise BadInput(f"{path} has no {MARKER}: it was not saved as a whole, is being saved now, or lost that file.")
-    check_manifest(path)
+    check_step(path)
     with contextlib.suppress(FileNotFoundError):
         late_score(path)
     if read_manifest(path, "book/"):

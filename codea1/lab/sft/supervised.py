@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
@@ -35,6 +34,7 @@ from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, tin
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import model_config
+from codea1.rollout.decoding import seed_key
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.compilations import compile_all
@@ -89,7 +89,7 @@ def _from_nothing(config: ConfigDict, mesh: Mesh) -> Setup:
         )
         return corpus_batch(config.seed, step, config.sft.batch_size, tokenizer, config.sft.length, recipe)
 
-    return Setup(shape, tokenizer, mesh, partial(qwen2.initialise, shape, jax.random.key(config.seed)), documents)
+    return Setup(shape, tokenizer, mesh, partial(qwen2.initialise, shape, seed_key(config.seed)), documents)
 
 
 def _from_model(config: ConfigDict, mesh: Mesh) -> Setup:

@@ -338,10 +338,10 @@ def test_a_book_whose_ground_truths_have_changed_is_asked_again(config, scripted
     changed = [line for line in printed.splitlines() if "other questions than when step 3 was saved" in line]
     assert len(changed) == 1
     assert "config.data.test: " in changed[0]
-    for id, page in pages.items():
-        tests = len(page.entries)
-        assert f"the ground truth of {id} has changed; {tests} of its {tests} tests still hold" in printed
-    assert pages
+    tests = sum(len(page.entries) for page in pages.values())
+    assert re.search(
+        rf"the ground truths of {len(pages)} questions .* changed; {tests} of {tests} tests still", printed
+    )
     assert_same_run(whole.folder, copy_of_cut, whole.trainer, resumed)
 
 

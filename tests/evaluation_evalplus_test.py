@@ -26,6 +26,7 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 from tests.evalplus_files import TWO_ANSWERS, humaneval_row, mbpp_row, write_rows
 
 # Site-packages of another environment that has evalplus; last on the path, for its numpy is not ours.
@@ -346,9 +347,7 @@ class _LosingOnce:
         if self.lost:
             return self.pool.run_batch(*arguments)
         self.lost = True
-        future: Future[ScriptRun] = Future()
-        future.set_result(ScriptRun(Verdict.INFRA, "the sandbox failed", 0.0))
-        return future
+        return done(ScriptRun(Verdict.INFRA, "the sandbox failed", 0.0))
 
 
 def test_a_lost_ground_truth_is_nobodys_failure_and_runs_again(pool):

@@ -29,6 +29,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
 CHECK = "def check(candidate):\n    assert candidate(1) == 2"
@@ -63,12 +64,6 @@ def result(tmp_path: Path, name: str = "humanevalplus") -> dict:
 def rows(tmp_path: Path, name: str, benchmark: str = "humanevalplus") -> list[dict]:
     path = tmp_path / "out" / "evaluations" / f"{benchmark}_step_000000" / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def done(verdict: object) -> Future:
-    future: Future = Future()
-    future.set_result(verdict)
-    return future
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +17,7 @@ from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
 GOOD = [f"assert f({x}) == {1 if x < 0 else 2}" for x in (-2, -1, 0, 1, 2)]
@@ -102,21 +102,15 @@ def test_an_evaluation_goes_on_where_it_was_killed(files):
     assert result(files) == whole
 
 
-def test_suites_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path, monkeypatch):
+def test_suites_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tmp_path):
     tasks = [{"task_id": id, "func_name": "f", "code": PROGRAM, "prompt": ""} for id in "abcde"]
     (tmp_path / "ULT.jsonl").write_text(json.dumps(tasks))
     suites = [{"task_id": id, "tests": GOOD[:1] if id != "e" else []} for id in "abcde"]
     (tmp_path / "suites.jsonl").write_text("\n".join(map(json.dumps, suites)))
-
-    def lose(*_: object, **__: object) -> Future[TracedRun]:
-        future: Future[TracedRun] = Future()
-        future.set_result(TracedRun(Verdict.INFRA, "gone", 0.0, frozenset()))
-        return future
-
-    with monkeypatch.context() as patch:
-        patch.setattr(BenchmarkPool, "run_suite", lose)
-        with pytest.raises(BadInput, match="all 4 suites for ult failed for a reason that is not theirs: gone;"):
-            evaluate_suites(asked(tmp_path), Hosts())
+    lost = done(TracedRun(Verdict.INFRA, "gone", 0.0, frozenset()))
+    told = "all 4 suites for ult failed for a reason that is not theirs: gone;"
+    with patch.object(BenchmarkPool, "run_suite", return_value=lost), pytest.raises(BadInput, match=told):
+        evaluate_suites(asked(tmp_path), Hosts())
     evaluate_suites(asked(tmp_path), Hosts())
     assert result(tmp_path)["metrics"]["pass_at_5"]["per_question"] == [0.2] * 4 + [0.0]
 

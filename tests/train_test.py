@@ -3,8 +3,7 @@
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import nan
 from pathlib import Path
@@ -106,17 +105,15 @@ def cut_back(run: Path, to: Path, step: int) -> Path:
     return to
 
 
-def promised(workdir: Path) -> list[dict]:
-    folder = RunFolder.existing(str(workdir))
-    return [
-        {name: value for name, value in row.items() if not name.startswith(NOT_PROMISED)}
-        for row in read_metrics(folder.metrics)
-    ]
+def promised(workdir: Path | str) -> list[dict]:
+    rows = read_metrics(RunFolder.existing(str(workdir)).metrics)
+    return [{name: value for name, value in row.items() if not name.startswith(NOT_PROMISED)} for row in rows]
 
 
-def rows(workdir: Path) -> list[dict]:
+def rows(workdir: Path | str, *steps: int) -> list[dict]:
+    """The samples of some steps, or of all."""
     samples = Samples(RunFolder.existing(str(workdir)))
-    return [row for step in samples.steps() for row in samples.read(step)]
+    return [row for step in steps or samples.steps() for row in samples.read(step)]
 
 
 def assert_something_happened(trainer: Run, workdir: Path) -> None:
@@ -276,20 +273,12 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
         "check": lambda *_: ScriptRun(Verdict.INFRA, "gone", 0.0),
     }
 
-    def lose(name: str) -> Callable[..., Future]:
-        def method(*arguments: object) -> Future:
-            future: Future = Future()
-            future.set_result(results[name](*arguments))
-            return future
-
-        return method
-
     with monkeypatch.context() as patch:
         step = Run.step
 
         def fails_from_the_fifth_on(self: Run, number: int) -> AbstractContextManager[Step]:
             for name in LOSING[lost] * (number == 5):
-                patch.setattr(Grader, name, lose(name))
+                patch.setattr(Grader, name, lambda *arguments, name=name: done(results[name](*arguments)))
             return step(self, number)
 
         patch.setattr(Run, "step", fails_from_the_fifth_on)

@@ -3,6 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future
 from fnmatch import fnmatch
 from pathlib import Path
 
@@ -102,6 +103,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.quick)
     ranks = {name: rank for rank, name in enumerate(LONGEST)}
     items.sort(key=lambda item: ranks.get(item.path.name, len(LONGEST)))
+
+
+def done(result: object) -> Future:
+    """Returns the future of work that is done already."""
+    future: Future = Future()
+    future.set_result(result)
+    return future
 
 
 def config_of_steps(steps: int, every: int = 1) -> ConfigDict:

@@ -26,6 +26,7 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 from tests.evalplus_files import TWO_ANSWERS, humaneval_row, mbpp_row, write_rows
 
 # Site-packages of another environment that has evalplus; last on the path, for its numpy is not ours.
@@ -83,6 +84,8 @@ CASES = [  # value, expected, tolerance, whether it is right
     ({1, 2}, {2, 1}, 0, True),
     (math.inf, math.inf, 0, True),
     (math.nan, 1.0, 0, False),
+    (math.nan, math.nan, 0, False),
+    ([math.nan], [math.nan], 0, False),
     ("a", "a", 0, True),
     ("a", 1.0, 0, False),
     (None, 0, 0, False),
@@ -99,12 +102,6 @@ def test_the_tolerance_for_floats_stays_from_the_first_float_on(pool):
     # [1, 2.5] is no list of floats, but after a float was expected its numbers are compared by the tolerance, too.
     assert first_wrong(pool, [[1, 2.5000001], 1.0], [[1, 2.5], 1.0], 0) == 0
     assert first_wrong(pool, [1.0, [1, 2.5000001]], [1.0, [1, 2.5]], 0) is None
-
-
-def test_nothing_is_equal_to_a_nan(pool):
-    run = judge(pool, problem(returning([math.nan, [math.nan]]), [[0], [1]]), returning([math.nan, [math.nan]]))
-    assert run.verdict is Verdict.FAIL
-    assert "base: input 0" in run.detail
 
 
 numbers = st.one_of(
@@ -329,10 +326,9 @@ def test_problems_with_rules_of_their_own(pool, name, truth, inputs, program, ri
 def test_any_root_will_do(pool):
     truth = "def find_zero(xs): return 1.0"  # of x**2 - 1
     asked = problem(truth, [[[-1, 0, 1]]], "find_zero", 1e-4)
-    assert judge(pool, asked, "def find_zero(xs): return -1.00001").verdict is Verdict.PASS
-    assert judge(pool, asked, "def find_zero(xs): return 0.9").verdict is Verdict.FAIL
-    assert judge(pool, asked, "def find_zero(xs): return None").verdict is Verdict.FAIL
-    assert judge(pool, asked, "def find_zero(xs): return [1.0]").verdict is Verdict.FAIL
+    for answer in ("-1.00001", "0.9", "None", "[1.0]"):
+        run = judge(pool, asked, f"def find_zero(xs): return {answer}")
+        assert run.verdict is (Verdict.PASS if answer == "-1.00001" else Verdict.FAIL)
 
 
 def test_a_ground_truth_that_fails_says_so(pool):
@@ -351,9 +347,7 @@ class _LosingOnce:
         if self.lost:
             return self.pool.run_batch(*arguments)
         self.lost = True
-        future: Future[ScriptRun] = Future()
-        future.set_result(ScriptRun(Verdict.INFRA, "the sandbox failed", 0.0))
-        return future
+        return done(ScriptRun(Verdict.INFRA, "the sandbox failed", 0.0))
 
 
 def test_a_lost_ground_truth_is_nobodys_failure_and_runs_again(pool):
@@ -369,9 +363,8 @@ def test_official_files(pool, tmp_path):
     problems = load_problems("humanevalplus", path)
     assert [(each.question.id, each.atol) for each in problems] == [("HumanEval/0", 0), ("HumanEval/1", 1e-6)]
     assert judge(pool, problems[0], "def f(x): return x + 1").verdict is Verdict.PASS
-    assert (
-        judge(pool, problems[0], "def f(x): return abs(x) + 1").detail == "plus: input 1: another value than expected"
-    )
+    wrong = judge(pool, problems[0], "def f(x): return abs(x) + 1")
+    assert wrong.detail == "plus: input 1: another value than expected"
 
 
 def test_mbpp_inputs_are_tuples_where_its_programs_need_them(pool, tmp_path):
@@ -395,10 +388,7 @@ def test_an_empty_object_in_the_place_of_a_list_means_no_inputs(tmp_path):
         ([humaneval_row(), humaneval_row(1, base_input=3)], r"line 2: the field 'base_input' is not a list of lists"),
         ([humaneval_row(plus_input={"a": []})], r"'plus_input' is not a list of lists"),
         ([humaneval_row(plus_input=[3])], r"'plus_input' is not a list of lists"),
-        (
-            [humaneval_row(canonical_solution="    return (")],
-            r"line 1 \(HumanEval/0\): its canonical_solution does not com",
-        ),
+        ([humaneval_row(canonical_solution="    return (")], r"line 1 \(HumanEval/0\): its canonical_solution does"),
         ([humaneval_row(atol=None)], r"'atol' is not a number"),
         ([humaneval_row(), humaneval_row()], r"question HumanEval/0 comes twice"),
         ([], r"holds no question"),

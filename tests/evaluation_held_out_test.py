@@ -20,6 +20,7 @@ from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 from tests.hosts_shares_test import on_hosts
 
 TRUTH = "def f(x):\n    return x + 1"
@@ -74,9 +75,8 @@ def held_out(*questions: Question, samples: int = 4) -> HeldOut:
 def test_solutions_are_counted_per_question(grader):
     wrong = "def f(x):\n    return 1"
     player = _Player(TRUTH, wrong, wrong, TRUTH)
-    measured = evaluate(
-        held_out(question("q"), question("a much longer name"), samples=4), {"code": player}, grader, Hosts()
-    )
+    asked = held_out(question("q"), question("a much longer name"), samples=4)
+    measured = evaluate(asked, {"code": player}, grader, Hosts())
     assert measured["code_pass_at_1"] == [0.5, 0.5]
     assert measured["code_pass_at_1_greedy"] == [1.0, 1.0]
     assert measured["code_pass_at_2"] == [pytest.approx(5 / 6)] * 2  # all but 1 of 6 pairs hold a right one
@@ -118,20 +118,14 @@ class _Failing:
         self._grader, self._run, self._judged = grader, run, judged
 
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
-        return self._grader.check(program, script, entry_point) if self._judged in program else _done(self._run)
+        return self._grader.check(program, script, entry_point) if self._judged in program else done(self._run)
 
     def ground_truth(self, program: str, calls: Sequence[Call]) -> Future[list[GroundTruthAnswer]]:
         return self._grader.ground_truth(program, calls)
 
     def grade(self, program: str, tests: Sequence[CallTest], *others: str) -> Future[Grading]:
         lost = Grading(None, [Verdict.INFRA] * len(tests), ["no namespaces"] * len(tests), 0.0)
-        return self._grader.grade(program, tests, *others) if self._judged in program else _done(lost)
-
-
-def _done(result: object) -> Future:
-    future: Future = Future()
-    future.set_result(result)
-    return future
+        return self._grader.grade(program, tests, *others) if self._judged in program else done(lost)
 
 
 LOST = ScriptRun(Verdict.INFRA, "no namespaces", 0.0)
@@ -157,9 +151,8 @@ def test_a_validation_in_which_nothing_is_judged_stops_every_host(grader, run, n
 
 def test_what_is_judged_counts_where_the_rest_is_lost(grader):
     player = _Player(TRUTH, *["def f(x): return 1"] * 3)
-    measured = evaluate(
-        held_out(question("q")), {"code": player}, _Failing(grader, LOST, judged="return x + 1"), Hosts()
-    )
+    failing = _Failing(grader, LOST, judged="return x + 1")
+    measured = evaluate(held_out(question("q")), {"code": player}, failing, Hosts())
     assert np.isnan(measured["code_pass_at_1"][0])
     assert measured["code_pass_at_1_greedy"] == [1.0]
 
@@ -172,7 +165,6 @@ def test_programs_that_all_fail_by_themselves_are_judged(grader):
 @pytest.mark.parametrize("suite", ["assert f(1) == 2", "nothing is asserted"])
 def test_suites_none_of_which_is_judged_stop_the_run(grader, suite):
     asked = held_out(question("q"), question("r"))
-    with pytest.raises(
-        BadInput, match=r"all 4 suites for the test questions failed .*: (no namespaces|the sandbox failed)"
-    ):
+    told = r"all 4 suites for the test questions failed .*: (no namespaces|the sandbox failed)"
+    with pytest.raises(BadInput, match=told):
         evaluate_tests(asked, _Player(*[suite] * 2), _Failing(grader, LOST), Hosts())

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -28,6 +29,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 from tests.evalplus_files import bigcodebench_row, humaneval_row, write_rows
 
 CHECK = "def check(candidate):\n    assert candidate(1) == 2"
@@ -49,9 +51,10 @@ def asked(tmp_path: Path, **changes: Any) -> EvaluationSpec:
     return dataclasses.replace(usual, **changes)
 
 
-def completions(tmp_path: Path, *programs: tuple[int, str]) -> None:
+def completions(tmp_path: Path, *programs: tuple[int, str], **second: Any) -> None:
+    """Writes programs by task, and the two tasks; `second` are other fields of the second."""
     write_rows(tmp_path / "c.jsonl", *({"task_id": f"HumanEval/{n}", "solution": text} for n, text in programs))
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
+    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, **second))
 
 
 def result(tmp_path: Path, name: str = "humanevalplus") -> dict:
@@ -61,12 +64,6 @@ def result(tmp_path: Path, name: str = "humanevalplus") -> dict:
 def rows(tmp_path: Path, name: str, benchmark: str = "humanevalplus") -> list[dict]:
     path = tmp_path / "out" / "evaluations" / f"{benchmark}_step_000000" / f"{name}.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def done(verdict: object) -> Future:
-    future: Future = Future()
-    future.set_result(verdict)
-    return future
 
 
 @contextmanager
@@ -109,8 +106,6 @@ def test_the_score_by_the_base_inputs_alone_stands_beside(tmp_path):
 
 def test_a_part_is_evaluated_where_that_is_asked_for(tmp_path, capsys):
     completions(tmp_path, (1, RIGHT), (1, WRONG))
-    with pytest.raises(BadInput, match=r"nothing for 1 of 2 tasks, the first is HumanEval/0; --part evaluates"):
-        evaluate_code(asked(tmp_path), Hosts())
     evaluate_code(asked(tmp_path, part=True), Hosts())
     whole = result(tmp_path)
     assert whole["left_out"] == {"HumanEval/0": "no completion was given"}
@@ -131,21 +126,16 @@ def test_verdicts_of_another_version_are_told(tmp_path, capsys):
     assert said in capsys.readouterr().err
 
 
-def test_an_evaluation_goes_on_where_it_was_killed(tmp_path, monkeypatch):
+def test_an_evaluation_goes_on_where_it_was_killed(tmp_path):
     completions(tmp_path, (0, RIGHT), (1, WRONG))
     evaluate_code(asked(tmp_path), Hosts())
     whole = result(tmp_path)
     results = tmp_path / "out" / "evaluations" / "humanevalplus_step_000000" / "results.jsonl"
     first, second = results.read_text().splitlines()
     results.write_text(f"{first}\n{second[:20]}")  # killed while the second line was written
-    judged = []
-    judge = EvalPlus.judge
-    monkeypatch.setattr(
-        EvalPlus,
-        "judge",
-        lambda self, question, program: (judged.append((question.id, program)), judge(self, question, program))[1],
-    )
-    evaluate_code(asked(tmp_path), Hosts())
+    with patch.object(EvalPlus, "judge", autospec=True, side_effect=EvalPlus.judge) as judge:
+        evaluate_code(asked(tmp_path), Hosts())
+    judged = [(question.id, program) for _, question, program in (call.args for call in judge.call_args_list)]
     assert [id for id, program in judged if program in (RIGHT, WRONG)] == ["HumanEval/1"]
     assert result(tmp_path) == whole
     assert len(rows(tmp_path, "attempts")) == len(rows(tmp_path, "results")) == 2
@@ -164,7 +154,7 @@ def test_another_evaluation_is_refused_the_folder(tmp_path, model_folder):
 def test_another_version_of_the_file_is_another_evaluation(tmp_path):
     completions(tmp_path, (0, RIGHT), (1, RIGHT))
     evaluate_code(asked(tmp_path), Hosts())
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, atol=0.5))
+    completions(tmp_path, (0, RIGHT), (1, RIGHT), atol=0.5)
     with pytest.raises(BadInput, match=r"file is .* there and .* here"):
         evaluate_code(asked(tmp_path), Hosts())
 
@@ -199,8 +189,7 @@ def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
 
 
 def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys):
-    completions(tmp_path, (0, RIGHT), (1, RIGHT))
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution="    return y\n"))
+    completions(tmp_path, (0, RIGHT), (1, RIGHT), canonical_solution="    return y\n")
     evaluate_code(asked(tmp_path), Hosts())
     assert result(tmp_path)["metrics"]["avg_at_1"]["per_question"] == [1.0, None]
     assert list(result(tmp_path)["left_out"]) == ["HumanEval/1"]
@@ -208,9 +197,8 @@ def test_questions_whose_own_solution_fails_are_left_out_aloud(tmp_path, capsys)
 
 
 def test_a_question_whose_own_solution_is_lost_is_judged_another_time(tmp_path, capsys):
-    completions(tmp_path, (0, RIGHT), (1, RIGHT), (1, WRONG), (0, WRONG))
     truth = "    return 1 + x\n"
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
+    completions(tmp_path, (0, RIGHT), (1, RIGHT), (1, WRONG), (0, WRONG), canonical_solution=truth)
     with losing(lambda program: truth in program):
         evaluate_code(asked(tmp_path), Hosts())
     assert result(tmp_path)["metrics"]["avg_at_2"]["per_question"] == [0.5, None]
@@ -248,9 +236,8 @@ def test_programs_none_of_which_is_judged_stop_the_evaluation_which_can_go_on(tm
 
 
 def test_what_was_asked_of_a_question_left_out_now_stands_for_no_other(tmp_path, model_folder, monkeypatch):
-    completions(tmp_path)
     truth = "    return 1 + x\n"
-    write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1, canonical_solution=truth))
+    completions(tmp_path, canonical_solution=truth)
     wanted = asked(tmp_path, completions="", model=str(model_folder), sampling=AnswerSampling(samples=1))
     monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: UNASKED)
     monkeypatch.setattr(programs, "sampled", lambda _, questions, *__: (Attempt(q.id, 0, RIGHT) for q in questions))
@@ -270,10 +257,8 @@ def test_where_nothing_can_be_judged_one_sentence_says_so(tmp_path):
 def test_bigcodebench_end_to_end(tmp_path):
     write_rows(tmp_path / "b.jsonl", bigcodebench_row(0), bigcodebench_row(1))
     answers = ["    return statistics.mean(numbers)", "    return 0"]
-    write_rows(
-        tmp_path / "c.jsonl",
-        *({"task_id": f"BigCodeBench/{i}", "completion": answer} for i, answer in enumerate(answers)),
-    )
+    rows = ({"task_id": f"BigCodeBench/{i}", "completion": answer} for i, answer in enumerate(answers))
+    write_rows(tmp_path / "c.jsonl", *rows)
     evaluate_code(asked(tmp_path, benchmark="bigcodebench_complete_hard", file=str(tmp_path / "b.jsonl")), Hosts())
     assert result(tmp_path, "bigcodebench_complete_hard")["metrics"]["avg_at_1"]["per_question"] == [1.0, 0.0]
 
@@ -293,9 +278,7 @@ def test_a_model_is_asked_only_for_what_is_missing(tmp_path, model_folder):
     evaluate_code(wanted, Hosts())
     assert sorted(folder.joinpath("attempts.jsonl").read_text().splitlines()) == attempts
     with pytest.raises(BadInput, match=r"samples is 3 there and 4 here"):
-        evaluate_code(
-            asked(tmp_path, completions="", model=str(model_folder), sampling=AnswerSampling(samples=4)), Hosts()
-        )
+        evaluate_code(dataclasses.replace(wanted, sampling=AnswerSampling(samples=4)), Hosts())
 
 
 def test_sampling_shows_how_far_it_is(tmp_path, model_folder, monkeypatch, capsys):

@@ -152,19 +152,13 @@ def test_undefined_questions_are_left_out_on_both_sides():
     assert interval([before]).mean == pytest.approx((1 / 2 + 2 / 3) / 2)
     assert all(np.isnan(interval([np.full((1, 2, 1), nan)])))
     assert all(np.isnan(difference([before], [np.full_like(before, nan)])))
+    with pytest.raises(ValueError, match="same seeds"):
+        difference([before], [before[:, :2]])
     # 400 questions of which half are undefined tell what that half tells, but for 399 in the place of 199.
     rng = np.random.default_rng(0)
     scores = rng.random((400, 1)) + 0.1 * rng.random((3, 400, 1))
     scores[:, 200:] = nan
     assert interval([scores]) == pytest.approx(interval([scores[:, :200]]), rel=2e-3)
-
-
-def test_each_factor_has_questions_of_its_own():
-    nan = float("nan")
-    scores = np.array([[[0.5, nan], [1.0, 0.5], [0.0, 1.0]]])
-    assert interval([scores]).mean == pytest.approx(0.5 * 0.75)
-    with pytest.raises(ValueError, match="same seeds"):
-        difference([scores], [scores[:, :2]])
 
 
 @given(st.lists(st.floats(1e-6, 1.0), min_size=1, max_size=8))
@@ -208,11 +202,8 @@ def test_width_matches_the_standard_error():
     assert interval.high - interval.low == pytest.approx(2 * 1.96 * values.std() / 20, rel=0.05)
 
 
-def test_equal_values_leave_no_doubt():
+def test_undefined_questions_are_left_out_and_equal_values_leave_no_doubt():
     assert bootstrap_interval([0.25] * 9) == pytest.approx((0.25, 0.25, 0.25))
-
-
-def test_undefined_questions_are_left_out():
     assert bootstrap_interval([1.0, math.nan, 1.0]) == pytest.approx((1.0, 1.0, 1.0))
     for nothing in ([math.nan], [], [[math.nan, 1.0]]):
         assert all(math.isnan(bound) for bound in bootstrap_interval(nothing))
@@ -262,10 +253,6 @@ def test_equals_counting_every_draw(n: int):
             draws = list(combinations(range(n), k))
             hits = sum(any(solution < c for solution in draw) for draw in draws)
             assert pass_at_k(n, c, k) == hits / len(draws)
-
-
-def test_pass_at_1_is_the_share_of_right_solutions():
-    assert pass_at_k(32, 7, 1) == 7 / 32
 
 
 def test_large_counts_stay_exact():

@@ -16,6 +16,7 @@ from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
 from codea1.sandbox.host import Limits
 from codea1.storage import json_lines
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 
 # Mutants: AddNot 1; `<` becomes any of 5 others, for the other side is a number; 0, 1 and 2 plus and minus one are 6.
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
@@ -180,9 +181,7 @@ class _Losing:
     def run_suite(self, *_: object, **__: object) -> Future:
         verdict = Verdict.INFRA if self.count in self.lost else Verdict.PASS
         self.count += 1
-        future: Future = Future()
-        future.set_result(TracedRun(verdict, "", 0.0, frozenset()))
-        return future
+        return done(TracedRun(verdict, "", 0.0, frozenset()))
 
 
 # The only test alone; it on the program; each mutant; and it on the program again.

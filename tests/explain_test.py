@@ -28,14 +28,8 @@ CONFIG = {"method": "code_a1", "seed": 0, "game": {"mistake_book": True, "histor
 def code_row(step: int, solution: int, program: str = "def f(a):\n    return a", **changes: Any) -> dict[str, Any]:
     parts = {"suites": [1.0], "generated_pass_rate": 1.0, "history_pass_rate": None, "golden_pass_rate": None}
     row = {
-        **{
-            "step": step,
-            "player": "code",
-            "question_id": "q/1",
-            "solution": solution,
-            "prompt": "Write f.",
-            "text": program,
-        },
+        **{"step": step, "player": "code", "question_id": "q/1", "solution": solution},
+        **{"prompt": "Write f.", "text": program},
         **{"program": program, "program_valid": True, "history": [], "golden": [], "reward": 0.5, "masked": ""},
         **{"reward_parts": parts, "advantage": 0.25, "selected": True},
     }
@@ -121,10 +115,8 @@ def test_thoughts_are_told(tmp_path: Path, capsys: pytest.CaptureFixture):
     Samples(folder).write(1, [code_row(1, 0, text="<think>\nIdentity?\n</think>\n\ndef f(a): ..."), suite])
     explain(folder.path, "q/1", None, "")
     told = capsys.readouterr().out
-    assert "thought:" in told
-    assert "Identity?" in told
-    assert "thought, and did not end:" in told
-    assert "Counting [red]sheep" in told
+    for part in ("thought:", "Identity?", "thought, and did not end:", "Counting [red]sheep"):
+        assert part in told
 
 
 def test_a_book_that_the_samples_do_not_lead_to_is_left_out_and_said(run: RunFolder):
@@ -170,21 +162,10 @@ def test_the_terminal_tells_all_of_it(run: RunFolder, capsys: pytest.CaptureFixt
     explain(str(run.path), "q/1")
     said = capsys.readouterr().out
     for part in (
-        "step 1",
-        "step 3",
-        "reward 0.500, advantage +0.250, trains",
-        "reward 0.750, advantage -1.500, not selected",
-        "masked, infra",
-        "cannot be loaded",
-        "validity 1.000, adversarial 0.500",
-        "assert f(0) == 1",
-        "wrong answer",
-        "not run on it",
-        "timeout",
-        "enters with 2",
-        "2 → 1",
-        "passes 100 % of new tests",
-        "fails its check script",
+        *("step 1", "step 3", "masked, infra", "cannot be loaded", "validity 1.000, adversarial 0.500"),
+        *("reward 0.500, advantage +0.250, trains", "reward 0.750, advantage -1.500, not selected"),
+        *("assert f(0) == 1", "wrong answer", "not run on it", "timeout", "enters with 2", "2 → 1"),
+        *("passes 100 % of new tests", "fails its check script"),
     ):
         assert part in said, part
 
@@ -223,10 +204,8 @@ def test_hostile_text_is_only_ever_text(text: str, tmp_path: Path, capsys: pytes
     known = {"lang", "charset", "http-equiv", "content", "name", "class", "open", "style"}
     assert {name for name, _ in page.attributes} <= known
     styles = {part.strip() for name, value in page.attributes if name == "style" for part in value.split(";")}
-    drawn_by_rich = (
-        r"((text-decoration-)?color: light-dark\(#\w{6}, #\w{6}\)|font-weight: bold|text-decoration: underline|)"
-    )
-    assert not {each for each in styles if not re.fullmatch(drawn_by_rich, each)}
+    by_rich = r"((text-decoration-)?color: light-dark\(#\w{6}, #\w{6}\)|font-weight: bold|text-decoration: underline|)"
+    assert not {style for style in styles if not re.fullmatch(by_rich, style)}
     assert page.tags.count("style") == 1
     for line in visible(text).splitlines():
         assert line.strip() in page.text
@@ -265,10 +244,8 @@ def test_bad_input_is_one_sentence(run: RunFolder, tmp_path: Path):
         return str(caught.value)
 
     assert "is not a run folder" in said(tmp_path, "q/1")
-    assert "none of the 2 that" in said(run.path, "q/3")
-    assert "such as q/" in said(run.path, "q/3")
-    assert "was not asked in step 2" in said(run.path, "q/1", 2)
-    assert "but in 1, 3" in said(run.path, "q/1", 2)
+    assert re.search("none of the 2 that.*such as q/", said(run.path, "q/3"))
+    assert re.search("was not asked in step 2.*but in 1, 3", said(run.path, "q/1", 2))
     (tmp_path / "file").write_text("")
     for page in (tmp_path / "file" / "page.html", tmp_path):
         assert "cannot be written" in said(run.path, "q/1", html_file=str(page))

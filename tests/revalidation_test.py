@@ -1,7 +1,5 @@
 """A book taken up beside questions whose ground truth has changed."""
 
-from concurrent.futures import Future
-
 import pytest
 
 from bench.micro_run import content
@@ -13,6 +11,7 @@ from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.revalidation import revalidate
+from tests.conftest import done
 from tests.mistake_books import filled, make
 
 CHANGED = "Mistake Book: the ground truths of 1 questions (first q), or how they are run, changed; {} tests still hold"
@@ -85,9 +84,7 @@ def test_a_question_whose_tests_all_went_has_no_page(grader, new):
 def test_a_lost_sandbox_decides_nothing():
     class Lost:
         def ground_truth(self, program, calls):
-            future = Future()
-            future.set_result([GroundTruthAnswer(False, b"", "infra", 0.0)] * len(calls))
-            return future
+            return done([GroundTruthAnswer(False, b"", "infra", 0.0)] * len(calls))
 
     with pytest.raises(BadInput, match="question q"):
         revalidate(book(), [question("def f(n):\n    return 0")], Lost())

@@ -30,6 +30,8 @@ from tests.conftest import config_of_steps
 CONFIG = {"seed": 0, "steps": 4, "game": {"alpha": 0.5, "prompts": "tiny"}}
 ARRAYS = {"code": {"w": jnp.arange(3000.0)}, "key": jax.random.key(0)}
 METRIC = {"mean": 0.5, "low": 0.25, "high": 0.75, "per_question": [0.0, 1.0]}
+EVALUATION = {"split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}}
+SAMPLE = {"player": "code", "question_id": "q", "solution": 0, "reward": 0.5, "advantage": 0.0, "reward_parts": {}}
 
 Damage = Callable[[Path], object]
 
@@ -41,23 +43,10 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = RunFolder.open(str(workdir), CONFIG)
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=0)
     with Record(folder, config_of_steps(4), -1, -1, cursor={}) as record:
-        record.write_evaluation(
-            "before",
-            {"step": 0, "split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}},
-        )
+        record.write_evaluation("before", {"step": 0, **EVALUATION})
         for step in range(1, 5):
             record.write_metrics(step, {"code/reward": step / 7})
-            sample = {
-                "step": step,
-                "player": "code",
-                "question_id": "q",
-                "solution": 0,
-                "reward": 0.5,
-                "advantage": 0.0,
-                "masked": "",
-                "selected": True,
-                "reward_parts": {},
-            }
+            sample = {"step": step, **SAMPLE, "masked": "", "selected": True}
             record.write_samples(step, [sample | {"text": "a"}, sample | {"text": "b"}])
             if step % 2 == 0:
                 state = {"book": {"q": [step]}, "record": record.cursor()}
@@ -277,8 +266,7 @@ def test_a_step_that_lost_its_marker_is_moved_aside(whole: Path, tmp_path: Path,
 
 
 def is_finished(workdir: Path) -> None:
-    evaluation = {"step": 4, "split": "test", "questions": 2, "question_ids": ["a", "b"], "metrics": {"x": METRIC}}
-    write_evaluation(RunFolder.existing(str(workdir)), "after", evaluation)
+    write_evaluation(RunFolder.existing(str(workdir)), "after", {"step": 4, **EVALUATION})
     shutil.rmtree(workdir / "checkpoints")
 
 

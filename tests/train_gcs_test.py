@@ -13,8 +13,7 @@ from etils import epath
 from ml_collections import ConfigDict
 from nbclient import NotebookClient
 
-from bench.micro_run import NOT_PROMISED, content, make_micro_config, scripted_answer, write_config
-from codea1.data.tokenizer import ChatTokenizer
+from bench.micro_run import content, make_micro_config, write_config
 from codea1.game.book_pages import Pages
 from codea1.lab.export import export
 from codea1.lab.report.run_report import report_run
@@ -22,14 +21,13 @@ from codea1.lab.runs.book_export import open_book, show_books
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.runs.samples import Samples
 from codea1.runtime.errors import StorageFailed
 from codea1.runtime.hosts import Hosts
 from codea1.storage import faults
 from tests.conftest import ROOT
 from tests.faulty_gcs import WRITE, PlannedFault, faulty, no_bucket, reset
 from tests.host_processes import Process, finish, start_two
-from tests.train_test import train
+from tests.train_test import promised, rows, scripting, train
 
 
 def start(config: Path, workdir: str) -> Process:
@@ -44,16 +42,6 @@ def kill_after_save(run: Process, workdir: str, step: int) -> None:
         time.sleep(0.05)
     run.kill()
     run.wait()
-
-
-def promised(workdir: str) -> list[dict]:
-    rows = read_metrics(RunFolder.existing(workdir).metrics)
-    return [{name: value for name, value in row.items() if not name.startswith(NOT_PROMISED)} for row in rows]
-
-
-def samples(workdir: str) -> list[dict]:
-    written = Samples(RunFolder.existing(workdir))
-    return [row for step in written.steps() for row in written.read(step)]
 
 
 def book(workdir: str, step: int) -> Pages:
@@ -73,8 +61,7 @@ def undisturbed(model_folder, data_folder, tmp_path_factory) -> Iterator[tuple[C
     config.game.num_tests = 3
     config.checkpoint.every = config.validation.every = 2
     workdir = tmp_path_factory.mktemp("undisturbed") / "run"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ChatTokenizer, "decode", scripted_answer)
+    with scripting():
         train(config, workdir)
         yield config, str(workdir)
 
@@ -101,7 +88,7 @@ def test_a_run_in_a_bucket_is_killed_and_ends_as_one_on_a_disk(undisturbed, data
     assert re.search(f"continuing {workdir} after step [24]", " ".join(printed.split()))
     assert [row["step"] for row in promised(workdir)] == [0, 1, 2, 3, 4]
     assert promised(workdir) == promised(local)
-    assert samples(workdir) == samples(local) != []
+    assert rows(workdir) == rows(local) != []
     assert book(workdir, 4) == book(local, 4) != {}
     assert evaluations(workdir) == evaluations(local)
     assert not epath.Path(f"{workdir}/.lock").exists()
@@ -141,7 +128,7 @@ def test_nothing_is_lost_with_the_storage(undisturbed, bucket, monkeypatch, faul
         assert Checkpoints(epath.Path(workdir) / "checkpoints", 1, 0, read_only=True).latest() == (2, [])
         train(config, workdir)
     assert promised(workdir) == promised(local)
-    assert samples(workdir) == samples(local)
+    assert rows(workdir) == rows(local)
     assert book(workdir, 4) == book(local, 4)
     assert evaluations(workdir) == evaluations(local)
     if not told:

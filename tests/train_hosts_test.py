@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from bench.micro_run import NOT_PROMISED, content, make_micro_config, write_config
+from bench.micro_run import content, make_micro_config, write_config
 from codea1.config import config_of
 from codea1.lab import model_writer
 from codea1.lab.runs.book_export import open_book, read_export
@@ -19,7 +19,6 @@ from codea1.models import huggingface, peft
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.restarts import MOST_RESTARTS
-from codea1.runs.samples import Samples
 from codea1.runtime.errors import BAD_INPUT_EXIT_CODE, RESTART_EXIT_CODE
 from tests import host_processes
 from tests.conftest import ROOT
@@ -27,6 +26,8 @@ from tests.host_processes import Process, assert_shown_once, finish, outputs
 from tests.models_peft_test import ALPHA, RANK, draw
 from tests.saved_step import ROUNDING as OF_A_REPLAY
 from tests.saved_step import SavedStep
+from tests.train_test import promised
+from tests.train_test import rows as samples
 
 PROGRAM = (str(ROOT / "tests" / "train_on_hosts.py"),)
 ROUNDING = {"rtol": 2e-5, "atol": 1e-6}  # of float32, in sums over another order; 6e-8 was seen
@@ -78,15 +79,6 @@ def two(played) -> tuple[Path, list[str]]:
 
 def metrics(workdir: Path) -> list[Row]:
     return read_metrics(RunFolder.existing(str(workdir)).metrics)
-
-
-def promised(workdir: Path) -> list[Row]:
-    return [{k: v for k, v in row.items() if not k.startswith(NOT_PROMISED)} for row in metrics(workdir)]
-
-
-def samples(workdir: Path, *steps: int) -> list[Row]:
-    written = Samples(RunFolder.existing(str(workdir)))
-    return [row for step in steps or written.steps() for row in written.read(step)]
 
 
 def evaluations(workdir: Path) -> dict[str, Row]:
@@ -233,9 +225,8 @@ def test_adapters_of_two_hosts_learn_as_those_of_one(model_folder, data_folder, 
     begun = load_file(tmp_path / "adapters" / "adapter_model.safetensors")
     for name, before in begun.items():
         alone, together = (there[name] for there in exported)
-        assert np.isclose(alone, together, **ROUNDING).mean() > 0.98, (
-            name
-        )  # of an element without gradient Adam may err
+        are_close = np.isclose(alone, together, **ROUNDING)  # of an element without gradient Adam may err
+        assert are_close.mean() > 0.98, name
         assert not np.any(np.isclose(alone, before, rtol=0, atol=1e-5)), name
 
 

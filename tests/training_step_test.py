@@ -36,6 +36,7 @@ from codea1.sandbox.host.pool import SandboxPool
 from codea1.training.step import Kept, Step
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
+from tests.conftest import done
 from tests.game_round_test import STRICT, Truth, sample
 from tests.hosts_shares_test import on_hosts
 from tests.mistake_books import joined, make
@@ -163,12 +164,6 @@ def value(program: str, call: Call) -> object:
     exec(program, names)
     positional, named = decode_exact(call.arguments)
     return names[call.entry_point](*positional, **named)
-
-
-def done(result: object) -> Future:
-    future: Future = Future()
-    future.set_result(result)
-    return future
 
 
 def program(expression: str) -> str:

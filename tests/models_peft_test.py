@@ -204,7 +204,7 @@ def test_peft_loads_what_is_saved(config, tmp_path):
     [
         *((modules, {}) for modules in (sorted(MODULES), "all-linear", None)),
         ("all-linear", {"use_rslora": True}),
-        ("all-linear", {"alpha_pattern": {"layers.1.mlp.up_proj": 2, "up_proj": 9, "q_proj": 1.5}}),
+        ("all-linear", {"alpha_pattern": {"layers.1.mlp.up_proj": 2, "up_proj": 3, "q_proj": 1.5}}),
     ],
 )
 def test_what_peft_saves_is_loaded(modules, more, base, tmp_path):
@@ -225,7 +225,7 @@ def test_what_peft_saves_is_loaded(modules, more, base, tmp_path):
     assert np.any(ours["layers"]["mlp"]["gate_lora_b"]) == (modules is not None)
     _, params = load(base)
     merged = model_writer.merged(params, ours, found.alpha / found.rank)
-    np.testing.assert_allclose(logits(SMALL, merged), theirs, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(logits(SMALL, merged), theirs, rtol=1e-5, atol=5e-5)
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,8 @@ def test_fsck_in_a_bucket_moves_what_is_damaged_aside(folder: RunFolder, capsys:
     ]
     assert fsck(str(folder.path), quarantine=True)
     assert capsys.readouterr().out.endswith("The run continues from step 1.\n")
-    moved = {"1/checkpoints/2/commit_success.txt", "1/checkpoints/2/manifest.json", "2/evaluations/before.json"}
-    assert moved <= {*objects.files(folder.aside)}
+    assert objects.files(folder.aside) == ["1/evaluations/before.json"]
+    moved = {"1/2/commit_success.txt", "1/2/manifest.json"}
+    assert moved <= {*objects.files(folder.checkpoints / "set_aside")}
     assert not objects.exists(folder.path / "checkpoints/2")
     assert fsck(str(folder.path), quarantine=False)

@@ -24,8 +24,8 @@ COMMANDS = (  # they may use the lab
     "sandbox.__main__",
 )
 FLOORS = (  # from the ground up; rooms of one floor do not know each other
-    ("runtime",),
-    ("values", "storage", "sharding", "slices"),
+    ("runtime", "slices"),
+    ("values", "storage", "sharding"),
     ("sandbox",),
     ("models", "game"),
     ("learn", "rollout", "runs", "data"),

@@ -126,17 +126,13 @@ def test_a_write_that_fails_midway_leaves_nothing(tmp_path: Path, monkeypatch: p
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    with monkeypatch.context() as patch:
-        patch.setattr("os.replace", full)
-        with pytest.raises(BadInput, match="No space left"):
-            RunFolder.open(str(tmp_path / "a" / "run"), CONFIG)
-        assert files(tmp_path) == []
-    RunFolder.open(str(tmp_path), CONFIG)
-    with monkeypatch.context() as patch:
-        patch.setattr("os.replace", full)
-        with pytest.raises(BadInput, match="No space left"):
-            RunFolder.open(str(tmp_path), CONFIG)
-    assert files(tmp_path) == ["config.json"]
+    for workdir, left in ((tmp_path / "a" / "run", []), (tmp_path, ["config.json"])):
+        with monkeypatch.context() as patch:
+            patch.setattr("os.replace", full)
+            with pytest.raises(BadInput, match="No space left"):
+                RunFolder.open(str(workdir), CONFIG)
+        assert files(tmp_path) == left
+        RunFolder.open(str(tmp_path), CONFIG)
 
 
 def test_remains_of_a_run_without_its_config_are_refused(tmp_path: Path):

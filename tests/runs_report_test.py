@@ -10,7 +10,6 @@ from matplotlib.image import imread
 from rich.console import Console
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.evaluation.statistics import bootstrap_interval
 from codea1.lab.report import figures
 from codea1.lab.report.run_report import compare, comparison_table, report_run, write_report
 from codea1.lab.report.tables import evaluation_table
@@ -18,6 +17,7 @@ from codea1.lab.study.report import report_runs
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.errors import BadInput
+from tests import made_up_runs
 from tests.made_up_runs import config, make_run
 
 ALL_METRICS = [series.metric for panel in figures.PANELS if not panel.needs for series in panel.series]
@@ -36,16 +36,10 @@ def write_metrics(folder: RunFolder, steps: int, metrics: list[str]) -> None:
 
 
 def evaluation(step: int, **metrics: list[float]) -> dict[str, Any]:
-    return {
-        "step": step,
-        "split": "test",
-        "questions": 4,
-        "question_ids": [f"q/{index}" for index in range(4)],
-        "metrics": {
-            name: {**bootstrap_interval(values)._asdict(), "low": 0.0, "high": 1.0, "per_question": values}
-            for name, values in metrics.items()
-        },
-    }
+    made = made_up_runs.evaluation(step, metrics)
+    for metric in made["metrics"].values():
+        metric |= {"low": 0.0, "high": 1.0}
+    return made
 
 
 def cells(markdown: str) -> list[list[str]]:

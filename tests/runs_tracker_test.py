@@ -18,29 +18,14 @@ from tests.conftest import config_of_steps
 
 BLOCK, FULL, LAST = 1 << 15, 1, 4
 
-CODE = {
-    "player": "code",
-    "question_id": "q",
-    "solution": 0,
-    "text": "def f(a): ...",
-    "history": [{"test": "assert f(1) == 1", "verdict": "fail"}],
-    "golden": [],
-    "reward": 0.5,
-    "advantage": 1.0,
-}
-TEST = {
-    "player": "test",
-    "question_id": "q",
-    "solution": 0,
-    "suite": 1,
-    "text": "assert f(1) == 2",
-    "asserts": [
-        {"verdict": "fail", "source": "assert f(1) == 2", "mark": "right"},
-        {"verdict": None, "source": "assert g()", "mark": "rejected"},
-    ],
-    "reward": None,
-    "advantage": 0.0,
-}
+CODE = {"player": "code", "question_id": "q", "solution": 0, "reward": 0.5, "advantage": 1.0}
+CODE |= {"text": "def f(a): ...", "history": [{"test": "assert f(1) == 1", "verdict": "fail"}], "golden": []}
+TEST = {"player": "test", "question_id": "q", "solution": 0, "suite": 1, "reward": None, "advantage": 0.0}
+ASSERTS = [
+    {"verdict": "fail", "source": "assert f(1) == 2", "mark": "right"},
+    {"verdict": None, "source": "assert g()", "mark": "rejected"},
+]
+TEST |= {"text": "assert f(1) == 2", "asserts": ASSERTS}
 
 
 @pytest.fixture

@@ -40,15 +40,14 @@ def test_the_fields_of_testeval(tmp_path):
         ("[1]", "row 1: not a JSON object"),
         (json.dumps({**ROW, "code": 3}), "line 1: the field 'code' is not text"),
         (json.dumps(ROW) + "\n" + json.dumps(ROW), "question 7 comes twice"),
-        (json.dumps({**ROW, "code": "def f(:"}), "line 1, task 7: its program does not compile: "),
-        (json.dumps({**ROW, "code": "return 1"}), "line 1, task 7: its program does not compile: 'return' outside"),
-        (
-            json.dumps({**ROW, "code": "def f():\n    nonlocal x"}),
-            "line 1, task 7: its program does not compile: no binding for nonlocal 'x'",
-        ),
-        (
-            json.dumps({**ROW, "code": "x = 1\nfrom __future__ import annotations"}),
-            "line 1, task 7: its program does not compile: from __future__ imports must occur at the beginning",
+        *(
+            (json.dumps({**ROW, "code": code}), f"line 1, task 7: its program does not compile: {why}")
+            for code, why in {
+                "def f(:": "",
+                "return 1": "'return' outside",
+                "def f():\n    nonlocal x": "no binding for nonlocal 'x'",
+                "x = 1\nfrom __future__ import annotations": "from __future__ imports must occur at the beginning",
+            }.items()
         ),
         (json.dumps({**ROW, "func_name": None}), "line 1: the field 'func_name' is missing"),
     ],

@@ -24,6 +24,7 @@ from bench.micro_run import make_micro_config, make_model_folder, make_player
 from codea1.config import default_config
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import load_tokenizer
+from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.lab.worlds.procedural import prepare
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -144,6 +145,13 @@ def gcs() -> Iterator[gcs_emulator.Emulator]:
 def bucket(gcs: gcs_emulator.Emulator) -> str:
     """The URL of an empty bucket."""
     return gcs.new_bucket()
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[BenchmarkPool]:
+    """A sandbox that judges benchmarks."""
+    with BenchmarkPool(2, isolation="auto") as pool:
+        yield pool
 
 
 @pytest.fixture

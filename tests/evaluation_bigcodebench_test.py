@@ -2,7 +2,6 @@
 
 import random
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -15,12 +14,6 @@ from codea1.runtime.errors import BadInput
 from codea1.sandbox.host import ScriptRun
 from codea1.values.verdict import Verdict
 from tests.evalplus_files import bigcodebench_row, write_rows
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[BenchmarkPool]:
-    with BenchmarkPool(2, isolation="auto") as pool:
-        yield pool
 
 
 def judge(pool: BenchmarkPool, answer: str, **changes) -> ScriptRun:

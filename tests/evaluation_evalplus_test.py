@@ -6,7 +6,7 @@ import sys
 import tracemalloc
 import types
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from decimal import Decimal
 from fractions import Fraction
@@ -31,12 +31,6 @@ from tests.evalplus_files import TWO_ANSWERS, humaneval_row, mbpp_row, write_row
 
 # Site-packages of another environment that has evalplus; last on the path, for its numpy is not ours.
 sys.path += filter(None, [os.environ.get("CODEA1_EVALPLUS")])
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[BenchmarkPool]:
-    with BenchmarkPool(2, isolation="auto") as pool:
-        yield pool
 
 
 def problem(truth: str, inputs: Sequence, name: str = "f", atol: float = 0.0, plus: Sequence = ()) -> Problem:

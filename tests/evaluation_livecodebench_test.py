@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,12 +53,6 @@ def contest_row(
 
 def load(tmp_path: Path, *rows: Row, window: tuple[str, str] = ("", ""), pool: Any = None) -> LiveCodeBench:
     return LiveCodeBench(load_tasks([write_rows(tmp_path / "lcb.jsonl", *rows)], window), pool)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[BenchmarkPool]:
-    with BenchmarkPool(2, isolation="auto") as pool:
-        yield pool
 
 
 def judge(pool: BenchmarkPool, tmp_path: Path, program: str, *question: Any) -> ScriptRun:

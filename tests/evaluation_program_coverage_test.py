@@ -2,15 +2,12 @@
 
 import math
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import coverage
 import pytest
 
 from codea1.lab.benchmarks.suite_scores import coverage_of
-from codea1.lab.sandbox.benchmarks import BenchmarkPool
-from codea1.sandbox.host import Limits
 from codea1.values.verdict import Verdict
 
 CASES = {
@@ -58,12 +55,6 @@ CASES = {
     "recursion": ("def f(n):\n    if n < 2:\n        return n\n    return f(n - 1) + f(n - 2)", "f(5)"),
     "comprehension": ("def f(n):\n    return {\n        i: i\n        for i in range(n)\n        if i\n    }", "f(3)"),
 }
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[BenchmarkPool]:
-    with BenchmarkPool(2, Limits(), isolation="auto") as pool:
-        yield pool
 
 
 def by_the_library(program: str, calls: str, path: Path) -> tuple[float, float]:

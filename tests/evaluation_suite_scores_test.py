@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 
@@ -12,8 +11,7 @@ from codea1.evaluation.result_files import summary
 from codea1.lab.benchmarks.benchmarks import TESTEVAL, ULT, SuiteTask
 from codea1.lab.benchmarks.suite_scores import SuiteScore, metrics, score_suite, score_suites
 from codea1.lab.mutants import mutants
-from codea1.lab.sandbox.benchmarks import BenchmarkPool, TracedRun
-from codea1.sandbox.host import Limits
+from codea1.lab.sandbox.benchmarks import TracedRun
 from codea1.storage import json_lines
 from codea1.values.verdict import Verdict
 from tests.conftest import done
@@ -22,12 +20,6 @@ from tests.conftest import done
 PROGRAM = "def f(x):\n    if x < 0:\n        return 1\n    return 2"
 TASK = SuiteTask("a", "f", PROGRAM, "One for what is negative, else two.")
 NUM_MUTANTS = 12
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[BenchmarkPool]:
-    with BenchmarkPool(2, Limits(), isolation="auto") as pool:
-        yield pool
 
 
 def test_the_mutants_counted_by_hand():

@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from math import nan
 from pathlib import Path
@@ -39,7 +40,7 @@ from codea1.training.setup import assemble
 from codea1.training.step import Step
 from codea1.training.validation import Best, Validation
 from codea1.values.verdict import Verdict
-from tests.conftest import ROOT, SHARED
+from tests.conftest import ROOT, SHARED, done
 from tests.saved_step import SavedStep
 
 
@@ -268,27 +269,27 @@ def test_a_sandbox_that_judges_nothing_any_more_stops_the_run_which_loses_nothin
     config, scripted_answers, copy_of_cut, monkeypatch, capsys, lost
 ):
     """The sandbox fails from the questions of the fifth step on."""
-    results = {
-        "grade": lambda _, __, tests, *___: Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0),
-        "check": lambda *_: ScriptRun(Verdict.INFRA, "gone", 0.0),
-    }
 
+    def grade(_: Grader, __: str, tests: list, *___: object) -> Future:
+        return done(Grading(None, [Verdict.INFRA] * len(tests), ["gone"] * len(tests), 0.0))
+
+    results = {"grade": grade, "check": lambda *_: done(ScriptRun(Verdict.INFRA, "gone", 0.0))}
     with monkeypatch.context() as patch:
         step = Run.step
 
         def fails_from_the_fifth_on(self: Run, number: int) -> AbstractContextManager[Step]:
             for name in LOSING[lost] * (number == 5):
-                patch.setattr(Grader, name, lambda *arguments, name=name: done(results[name](*arguments)))
+                patch.setattr(Grader, name, results[name])
             return step(self, number)
 
         patch.setattr(Run, "step", fails_from_the_fifth_on)
         said = r"failed for a reason that is not theirs: (gone|the sandbox failed);"
         with pytest.raises(BadInput, match=said) as told:
             train(config, copy_of_cut)
-    what, done = ("programs for the validation questions", 6) if lost == "checks" else ("programs of step 5", 4)
+    what, last = ("programs for the validation questions", 6) if lost == "checks" else ("programs of step 5", 4)
     assert what in str(told.value)
-    assert f"stopped after step {done}, which is saved: the same command goes on from there" in capsys.readouterr().out
-    assert Checkpoints.reader(RunFolder.existing(str(copy_of_cut)).checkpoints).latest() == (done, [])
+    assert f"stopped after step {last}, which is saved: the same command goes on from there" in capsys.readouterr().out
+    assert Checkpoints.reader(RunFolder.existing(str(copy_of_cut)).checkpoints).latest() == (last, [])
 
 
 @pytest.mark.parametrize(

@@ -220,12 +220,13 @@ def _statements(text: str) -> tuple[bool, Iterator[str]]:
 def _code(text: str) -> tuple[list[str], bool]:
     """Returns the parts of a text that may hold tests, and whether they are closed code blocks.
 
-    Those are blocks in Python, or without a language, of which the last need not be closed; where none holds a test,
-    the whole text, if it is Python, or else its lines of an assert, which may be numbered, listed or in back-ticks.
+    Those are blocks in Python, or without a language, of which the last need not be closed; where none holds an
+    assert, the whole text, if it is Python, or else its lines of an assert, which may be numbered, listed or in
+    back-ticks.
     """
-    blocks = [block for block in _code_blocks(text) if block.is_python and _TEST.search(block.source)]
-    if blocks:
-        return [block.source for block in blocks], all(block.is_closed for block in blocks)
+    blocks = [block for block in _code_blocks(text) if block.is_python]
+    if tests := [block for block in blocks if _TEST.search(block.source)]:
+        return [block.source for block in blocks], all(block.is_closed for block in tests)
     with contextlib.suppress(NotLiteral):
         parse_source(text)
         return [text], False

@@ -6,10 +6,12 @@ stand the form in which its answers are compared, with a space between:
 
   sorted f            what Python's `sorted` makes of the answer, and so for list, tuple and set
   round 2 f           the answer rounded to two places
+  bool f              whether the answer counts as true
+  is f                the answer if it is True or False itself, which 1 and 0 equal but are not; None otherwise
   within < 1e-06 f    the distance between two answers, which are numbers; or <=
   raises ValueError f that the call raises it; the answer is True
 
-The process that runs a program is told of the first two, which it must apply since what a program returns may be no
+The process that runs a program is told of the first four, which it must apply since what a program returns may be no
 data, such as a generator. The others say what would pass, and so it gets the call alone.
 
 Standard library only: this runs inside the sandbox too.
@@ -30,8 +32,11 @@ STDOUT_TOKENS, STDOUT_ANY_ORDER = f"{STDOUT}_tokens", f"{STDOUT}_any_order"
 ACCEPTS = "accepts"  # the function of a data set's own checker, which is a program: see `Question.checker`
 TOLERANCE = 1e-5  # relative or absolute: APPS' judge has the one, CodeContests' the other
 LINKED, TREE, MANY_LINKED, MANY_TREES = "linked", "tree", "linked, many", "tree, many"  # kinds of node; "" is none
-WRAPPERS: dict[str, Callable] = {"list": list, "tuple": tuple, "set": set, "sorted": sorted, "round": round}
-WITHIN, RAISES = "within", "raises"
+WITHIN, RAISES, TRUTH, IS = "within", "raises", "bool", "is"
+WRAPPERS: dict[str, Callable] = {
+    **{wrapper.__name__: wrapper for wrapper in (list, tuple, set, sorted, round, bool)},
+    IS: lambda answer: answer if answer is True or answer is False else None,
+}
 
 _METHOD = re.compile(r"([A-Za-z_]\w*)\(\)\.([A-Za-z_]\w*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?")

@@ -104,6 +104,13 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
     ("a fence in a line", "```python assert f(1) == 2```", "f", [((1,), 2)]),
     ("indented", "1. One:\n   ```python\n   x = 1\n   assert f(x) == 2\n   ```", "f", [((1,), 2)]),
     ("the program first", f"{fenced('def f(n): return n + 1')}\n- `assert f(1) == 2`", "f", [((1,), 2)]),
+    ("a fence that the prompt opened", "assert f(\n    1\n) == 2\n```\nIt adds one.", "f", [((1,), 2)]),
+    (
+        "thoughts that the prompt began",
+        f"{fenced('assert f(1) == 9')}\n</think>\n{fenced('assert f(1) == 2')}",
+        "f",
+        [((1,), 2)],
+    ),
     # In functions and classes.
     ("a test", fenced("def test_f():", "    x = 1", "    assert f(x) == 2"), "f", [((1,), 2)]),
     (

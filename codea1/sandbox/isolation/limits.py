@@ -56,6 +56,22 @@ def lower(kind: int, most: int) -> None:
     resource.setrlimit(kind, (most, most))  # soft and hard: a soft limit's signal could be ignored
 
 
+def grant_what_is_allowed() -> None:
+    """Has `resource.setrlimit` give a program that asks for more than it may have as much as it may have.
+
+    Where it is root it would get all, and many ask for an unlimited stack. What the kernel allows stays as it is.
+    """
+    set_limit = resource.setrlimit
+
+    def setrlimit(kind: int, limits: Iterable[int]) -> None:
+        _, most = resource.getrlimit(kind)
+        unlimited = resource.RLIM_INFINITY
+        soft, hard = (most if limit == unlimited or unlimited != most < limit else limit for limit in limits)
+        set_limit(kind, (soft, hard))
+
+    vars(resource)["setrlimit"] = setrlimit
+
+
 def die_with_parent() -> None:
     """Has the kernel kill this process when its parent dies. Changing the user undoes this."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, SIGKILL)

@@ -148,6 +148,7 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
     ),
     # What runs, whatever is around it.
     ("if true", fenced("if True: assert f(1) == 2", "else: assert f(2) == 9"), "f", [((1,), 2)]),
+    ("main turned round", fenced("if '__main__' == __name__: assert f(1) == 2"), "f", [((1,), 2)]),
     ("a loop that runs", fenced("for _ in range(3):", "    assert f(1) == 2"), "f", [((1,), 2)]),
     ("finally", fenced("try: assert f(1) == 2", "finally: assert f(2) == 3"), "f", [((1,), 2), ((2,), 3)]),
     ("a decorator", fenced("@pytest.mark.slow", "def test_f():", "    assert f(1) == 2"), "f", [((1,), 2)]),
@@ -245,6 +246,7 @@ def test_what_is_no_test_is_counted_with_the_reason():
 TEST = ("def test_f():", "    assert f(1) == 2")
 NOT_RUN = [  # a suite that plain Python or pytest passes whatever f(1) is, and why
     (("if False: assert f(1) == 2",), "under an `if` that may not hold"),
+    (("if __name__ == 'x':", "    assert f(1) == 2"), "under an `if` that may not hold"),
     (("if x:", "    assert f(1) == 2"), "under an `if` that may not hold"),
     (("if True: pass", "else: assert f(1) == 2"), "under an `else` that may not run"),
     (("while False: assert f(1) == 2",), "in a loop that may not run"),
@@ -253,7 +255,7 @@ NOT_RUN = [  # a suite that plain Python or pytest passes whatever f(1) is, and 
     (("with contextlib.suppress(AssertionError):", "    assert f(1) == 2"), "under `suppress`"),
     (("with self.assertRaisesRegex(AssertionError, ''):", "    assert f(1) == 2"), "under `assertRaisesRegex`"),
     (("@pytest.mark.skip", *TEST), "under `skip`"),
-    (("@pytest.mark.slow", "", "@mark.skipif(True, reason='x')", *TEST), "under `skipif`"),
+    (("@pytest.mark.slow", "", "# later", "@mark.skipif(True, reason='x')", *TEST), "under `skipif`"),
     (("@pytest.mark.xfail(strict=False)", *TEST), "under `xfail`"),
     (("class T:", "    @unittest.expectedFailure", "    def test(self): assert f(1) == 2"), "under `expectedFailure`"),
     (("@skip('x')", "class T:", "    def test(self): assert f(1) == 2"), "under `skip`"),
@@ -292,6 +294,9 @@ LONG = {
     "fences": "```" * 21_000,
     "ticks": "`assert f(1) == `\n" * 3_500,
     "one line": fenced(";".join(["assert f(1) == 2"] * 3_500)),
+    "decorators": fenced("@x\n" * 20_000),
+    "conditions": fenced(*["if True: assert f(1) == 2"] * 2_500),
+    "nested": fenced(*[" " * depth + "if x:" for depth in range(80)], *[" " * 80 + "assert f(1) == 2"] * 600),
     "powers": fenced(*["assert abs(f(1) - 9**9**9) < 9**9**9"] * 1_500),
 }
 

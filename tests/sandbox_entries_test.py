@@ -147,6 +147,7 @@ def test_programs_without_the_method_or_with_other_answers(grader, program, verd
         "print(sum(map(int, open(0).read().split()[1:])))",
         "import sys\ninput = sys.stdin.readline\n" + SUM,
         "print(sum(map(int, open('/dev/stdin').read().split()[1:])))",
+        "print(sum(map(int, open('/proc/self/fd/0', 'rb').read().split()[1:])))",
         "from pathlib import Path\nprint(sum(map(int, Path('/dev/stdin').read_text().split()[1:])))",
         "import sys\nsys.stdin = open('/dev/stdin')\nsys.stdout = open('/dev/stdout', 'w')\n" + SUM,
         "\ufeff" + SUM,
@@ -183,11 +184,15 @@ def test_a_program_may_call_as_deep_as_under_python(grader):
         "def deep(n):\n    return n and 1 + deep(n - 1)\n"
         "def f():\n    n = 900\n    try:\n        while True:\n            n = deep(n) + 1\n"
         "    except RecursionError:\n        return n - 1\n"
+        "import sys\nsys.setrecursionlimit(2**31 - 1)\nsys.setrecursionlimit(1500)\n"
     )
     printed = subprocess.run([sys.executable, "-c", f"{deepest}print(f())"], capture_output=True, check=True).stdout
     for entry_point, program, call in (("stdout", f"{deepest}print(f())", "stdout('')"), ("f", deepest, "f()")):
         (answer,) = answers(grader, question(program, entry_point), f"{call} == 0")
-        assert 0 <= int(answer) - int(printed) <= 3
+        assert int(printed) <= int(answer) <= 1500
+    assert answers(grader, question("import sys\nprint(sys.getrecursionlimit())", "stdout"), "stdout('') == 0") == [
+        "1000"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -138,11 +138,15 @@ def split_groups(text: str) -> Iterator[list[str]]:
     Its decorators belong to it.
     """
     group: list[str] = []
+    is_decorated = False  # by all that the group has so far
     for statement in split_statements(text):
-        begins = len(_margin(statement)) <= len(_margin(group[0])) if group else False
-        if begins and not _CLAUSE.match(statement) and not group[-1].lstrip().startswith("@"):
+        begins = group and len(_margin(statement)) <= len(_margin(group[0])) and not _CLAUSE.match(statement)
+        if begins and not is_decorated:
             yield group
             group = []
+        is_decorated = statement.lstrip().startswith(("@", "#") if is_decorated else "@") and (
+            is_decorated or not group
+        )
         group.append(statement)
     if group:
         yield group

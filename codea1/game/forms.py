@@ -158,8 +158,9 @@ class Reader:
     def _holds(self, test: ast.expr) -> bool | None:
         """Returns whether an expression is true, or a loop over it runs; None where that is not known."""
         match test:
-            case ast.Compare(left=ast.Name(id="__name__"), ops=[ast.Eq()], comparators=[ast.Constant("__main__")]):
-                return True
+            case ast.Compare(left=one, ops=[ast.Eq()], comparators=[other]):
+                sides = {getattr(side, "id", getattr(side, "value", None)) for side in (one, other)}
+                return True if sides == {"__name__", "__main__"} else None
         try:
             return bool(literal_value(test, self._budget, self._values))
         except NotLiteral:

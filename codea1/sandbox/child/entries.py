@@ -24,6 +24,7 @@ from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, PROGRAMS
 
 _FILE = "<solution>"
 _DEVICES = {f"/dev/{name}": number for number, name in enumerate(("stdin", "stdout", "stderr"))}
+_DEVICES |= {f"{folder}/fd/{number}": number for folder in ("/dev", "/proc/self") for number in range(3)}
 PIPE_BYTES = 1 << 16  # that a pipe holds
 _MOST_NODES = 1 << 20  # of an answer: more are a circle
 

@@ -109,8 +109,8 @@ def start() -> None:
     except Exception as error:
         control.send(f"{type(error).__name__}: {error}".encode()[:1000])
         return
-    limits.grant_what_is_allowed()
-    sys.setrecursionlimit(sys.getrecursionlimit() + _CALLS_BENEATH)
+    limits.grant_stacks()
+    limits.hide_calls(_CALLS_BENEATH)
     _warm_up()
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages children share

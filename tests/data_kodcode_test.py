@@ -97,12 +97,13 @@ def test_of_several_functions_the_one_that_is_tested_is_asked_for():
         ("def test_a():\n    assert double(\n        'a',\n    ) == 'aa'", ["assert double('a') == 'aa'"]),
         (
             "def test_a():\n    assert not double(0)\n    assert double(1) is None",
-            ["assert double(0) == False", "assert double(1) == None"],
+            ["assert not double(0)", "assert double(1) == None"],
         ),
         ("def test_a():\n    n = 4\n    r = double(n)\n    assert r == 8", ["assert double(4) == 8"]),
         ("def test_a():\n    n = 4\n    r = double(n)\n    n = 5\n    assert r == 8", ["assert double(4) == 8"]),
         ("def test_a():\n    a = [4]\n    a.append(5)\n    assert double(a) == 8", []),
         ("def test_a():\n    assert double(2) > 3\n    assert double(2) == 3 == 3\n    assert double(x) == 1", []),
+        ("@pytest.mark.skip\ndef test_a():\n    assert double(2) == 5", []),
         ("import os\n" * 100_000, []),
     ],
 )

@@ -372,7 +372,7 @@ def test_a_test_llm_writes_a_suite_beside_each_program_that_fits(tmp_path, model
 def test_stated_answers_are_taken_at_their_word():
     texts = ["assert f(1) == 2\nassert f(1) == 3\nassert f(5) == 6", "assert f(1) == 2\nassert g(1) == 1", "nothing"]
     assert [test.text for test in different_tests(texts, "f", 2)] == ["assert f(1) == 2", "assert f(1) == 3"]
-    assert [test.text for test in different_tests(["assert not f(2)"], "f", 2)] == ["assert f(2) == False"]
+    assert [test.text for test in different_tests(["assert not f(2)"], "f", 2)] == ["assert not f(2)"]
 
 
 def test_tests_are_counted_per_program():

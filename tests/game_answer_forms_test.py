@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from codea1.game.answers import extract_program, extract_python_block
+from codea1.game.answers import continued, extract_program, extract_python_block
 
 F = "def f(x):\n    return x + 1"
 WRONG = "def f(x):\n    return x"
@@ -78,6 +78,17 @@ READ = {
     ),
     "only the program, after prose": f"Here is the program:\n\n{HELPED}",
     "thoughts first": f"<think>\n```python\n{WRONG}\n```\n</think>\n```python\n{F}\n```",
+    "thoughts that the prompt began": f"Try:\n```python\n{WRONG}\n```\n</think>\n```python\n{F}\n```",
+    "the end of thoughts in a string": f"```python\n{F}\nEND = '</think>'\n```\nIt knows `</think>`.",
+    "a fence that the prompt opened": f"{F}\n```",
+    "a fence that the prompt opened, and prose": f"{F}\n```\nIt adds one.",
+    "a fence that the prompt opened, and tests": f"{F}\n```\nTests:\n```python\n{TESTS}\n```",
+    "a stub after it": f"```python\n{F}\n```\nTests:\n```python\ndef f(x):\n    ...\n\nassert f(1) == 2\n```",
+    "a docstring alone after it": f'```python\n{F}\n```\nThat is:\n```python\ndef f(x):\n    """Adds one."""\n```',
+    "not implemented after it": f"```python\n{F}\n```\n```python\ndef f(x):\n    raise NotImplementedError()\n```",
+    "code on the fence's line": "```python def f(x): return x + 1\n```",
+    "no-break spaces": f"```python\n{F.replace('    ', chr(160) * 4)}\n```",
+    "a byte order mark in its fence": f"```python\n\ufeff{F}\n```",
     "in tags": f"<answer>\n```python\n{F}\n```\n</answer>",
     "a main guard": f"```python\n{F}\n\nif __name__ == '__main__':\n    print(f(int(input())))\n```",
 }
@@ -131,6 +142,29 @@ def test_more_is_read_than_by_the_reference():
 def test_methods_and_whole_programs(entry_point, program, other):
     for first, last in ((program, other), (other, program)):
         assert extract_program(f"```python\n{first}\n```\n```\n{last}\n```", entry_point).source == program
+
+
+@pytest.mark.parametrize(
+    "completion",
+    [
+        "    return x + 1",
+        "```python\n    return x + 1\n```",
+        "    return x + 1\n```\nIt adds one.",
+        f"```python\n{F}\n```",
+        f"Here it is:\n```python\n{F}\n```\nIt adds one.",
+        '    """As\n```\nf(1)\n```\n    """\n    return x + 1',
+        "Add one.\n</think>\n    return x + 1",
+    ],
+)
+@pytest.mark.parametrize("prompt", ["def f(x):\n", 'def f(x):\n    """Adds one."""\n'])
+def test_a_completion_may_stand_in_a_code_block(prompt, completion):
+    assert is_right(continued(prompt, completion))
+
+
+def test_by_the_reference_rule_only_the_end_of_thoughts_is_new():
+    assert is_right(extract_python_block(READ["thoughts that the prompt began"]).source)
+    for form in ("a fence that the prompt opened", "code on the fence's line", "no-break spaces"):
+        assert not is_right(extract_python_block(READ[form]).source)
 
 
 def test_a_program_that_is_too_long_to_be_parsed_is_read():

@@ -24,9 +24,10 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
     ("plain", fenced("assert f(1) == 2"), "f", [((1,), 2)]),
     ("message", fenced("assert f(1) == 2, 'one'"), "f", [((1,), 2)]),
     ("turned round", fenced("assert 2 == f(1)"), "f", [((1,), 2)]),
-    ("true", fenced("assert f(1)"), "f", [((1,), True)]),
-    ("false", fenced("assert not f(1)"), "f", [((1,), False)]),
-    ("identity", fenced("assert f(1) is None", "assert f(2) is True"), "f", [((1,), None), ((2,), True)]),
+    ("true", fenced("assert f(1)"), "f", [((1,), True, "bool")]),
+    ("false", fenced("assert not f(1)"), "f", [((1,), False, "bool")]),
+    ("none", fenced("assert f(1) is None"), "f", [((1,), None)]),
+    ("identity", fenced("assert f(2) is True", "assert False is f(3)"), "f", [((2,), True, "is"), ((3,), False, "is")]),
     # What Python makes of the answer first.
     ("list", fenced("assert list(f(3)) == [0, 1, 2]"), "f", [((3,), [0, 1, 2], "list")]),
     ("tuple", fenced("assert tuple(f(2)) == (0, 1)"), "f", [((2,), (0, 1), "tuple")]),
@@ -103,6 +104,13 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
     ("a fence in a line", "```python assert f(1) == 2```", "f", [((1,), 2)]),
     ("indented", "1. One:\n   ```python\n   x = 1\n   assert f(x) == 2\n   ```", "f", [((1,), 2)]),
     ("the program first", f"{fenced('def f(n): return n + 1')}\n- `assert f(1) == 2`", "f", [((1,), 2)]),
+    ("a fence that the prompt opened", "assert f(\n    1\n) == 2\n```\nIt adds one.", "f", [((1,), 2)]),
+    (
+        "thoughts that the prompt began",
+        f"{fenced('assert f(1) == 9')}\n</think>\n{fenced('assert f(1) == 2')}",
+        "f",
+        [((1,), 2)],
+    ),
     # In functions and classes.
     ("a test", fenced("def test_f():", "    x = 1", "    assert f(x) == 2"), "f", [((1,), 2)]),
     (
@@ -129,7 +137,7 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
             "        self.assertIsNone(f(3))",
         ),
         "f",
-        [((1,), 2), ((2,), True), ((3,), None)],
+        [((1,), 2), ((2,), True, "bool"), ((3,), None)],
     ),
     ("unittest, close", fenced("self.assertAlmostEqual(f(1), 0.5, places=3)"), "f", [((1,), 0.5, "within <= 0.0005")]),
     (
@@ -138,6 +146,13 @@ READ = [  # answer of a Test LLM, entry point, and each test read: arguments, an
         "f",
         [(("a",), True, "raises TypeError")],
     ),
+    # What runs, whatever is around it.
+    ("if true", fenced("if True: assert f(1) == 2", "else: assert f(2) == 9"), "f", [((1,), 2)]),
+    ("main turned round", fenced("if '__main__' == __name__: assert f(1) == 2"), "f", [((1,), 2)]),
+    ("a loop that runs", fenced("for _ in range(3):", "    assert f(1) == 2"), "f", [((1,), 2)]),
+    ("finally", fenced("try: assert f(1) == 2", "finally: assert f(2) == 3"), "f", [((1,), 2), ((2,), 3)]),
+    ("a decorator", fenced("@pytest.mark.slow", "def test_f():", "    assert f(1) == 2"), "f", [((1,), 2)]),
+    ("a name of another block", f"{fenced('x = 1')}\nand\n{fenced('assert f(x) == 2')}", "f", [((1,), 2)]),
     (
         "a broken test beside",
         fenced("def test_f():", "    assert f([1, == 2", "    assert f(2) == 3"),
@@ -228,6 +243,34 @@ def test_what_is_no_test_is_counted_with_the_reason():
     ]
 
 
+TEST = ("def test_f():", "    assert f(1) == 2")
+NOT_RUN = [  # a suite that plain Python or pytest passes whatever f(1) is, and why
+    (("if False: assert f(1) == 2",), "under an `if` that may not hold"),
+    (("if __name__ == 'x':", "    assert f(1) == 2"), "under an `if` that may not hold"),
+    (("if x:", "    assert f(1) == 2"), "under an `if` that may not hold"),
+    (("if True: pass", "else: assert f(1) == 2"), "under an `else` that may not run"),
+    (("while False: assert f(1) == 2",), "in a loop that may not run"),
+    (("for x in []: assert f(1) == 2",), "in a loop that may not run"),
+    (("try: assert f(1) == 2", "except AssertionError: pass"), "in `try` with `except`"),
+    (("with contextlib.suppress(AssertionError):", "    assert f(1) == 2"), "under `suppress`"),
+    (("with self.assertRaisesRegex(AssertionError, ''):", "    assert f(1) == 2"), "under `assertRaisesRegex`"),
+    (("@pytest.mark.skip", *TEST), "under `skip`"),
+    (("@pytest.mark.slow", "", "# later", "@mark.skipif(True, reason='x')", *TEST), "under `skipif`"),
+    (("@pytest.mark.xfail(strict=False)", *TEST), "under `xfail`"),
+    (("class T:", "    @unittest.expectedFailure", "    def test(self): assert f(1) == 2"), "under `expectedFailure`"),
+    (("@skip('x')", "class T:", "    def test(self): assert f(1) == 2"), "under `skip`"),
+    (("pytestmark = [pytest.mark.skip]", *TEST), "under `skip`"),
+    (("def test_f():", "    self.skipTest('x')", "    assert f(1) == 2"), "after `skipTest`"),
+    (("def test_f():", "    return", "    assert f(1) == 2"), "after `return`"),
+    (("sys.exit()", "", "assert f(1) == 2"), "after `exit`"),
+]
+
+
+@pytest.mark.parametrize(("lines", "reason"), NOT_RUN, ids=[lines[0] for lines, _ in NOT_RUN])
+def test_what_may_not_run_or_may_fail_is_no_test_and_says_why(lines, reason):
+    assert [item.rejection for item in parse_suite(fenced(*lines), "f", all_forms=True).asserts] == [reason]
+
+
 def test_only_closed_blocks_are_fenced():
     closed, opened = "```py\nassert f(1) == 2\n```", "```python\nassert f(1) == 2"
     assert parse_suite(closed, "f", all_forms=True).fenced
@@ -251,6 +294,9 @@ LONG = {
     "fences": "```" * 21_000,
     "ticks": "`assert f(1) == `\n" * 3_500,
     "one line": fenced(";".join(["assert f(1) == 2"] * 3_500)),
+    "decorators": fenced("@x\n" * 20_000),
+    "conditions": fenced(*["if True: assert f(1) == 2"] * 2_500),
+    "nested": fenced(*[" " * depth + "if x:" for depth in range(80)], *[" " * 80 + "assert f(1) == 2"] * 600),
     "powers": fenced(*["assert abs(f(1) - 9**9**9) < 9**9**9"] * 1_500),
 }
 

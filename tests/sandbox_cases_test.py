@@ -37,7 +37,8 @@ def row(**fields: object) -> dict[str, object]:
         ({"test": "assert f(3) == 5"}, "invalid", "the stated answer is not the ground truth's"),
         ({"test": "assert f('a') == 1"}, "invalid", "the ground truth gives no usable answer: raises"),
         ({"test": "assert g(3) == 4"}, "invalid", "not the entry point"),
-        ({"test": "assert f(3)"}, "invalid", "the stated answer is not the ground truth's"),  # which is not True
+        ({"test": "assert f(3)"}, "pass", ""),
+        ({"test": "assert f(3) is True"}, "invalid", "the stated answer is not the ground truth's"),
         ({"test": "nonsense ("}, "invalid", "does not parse"),
     ],
 )

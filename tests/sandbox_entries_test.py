@@ -1,5 +1,8 @@
 """Methods, linked lists and trees, and whole programs as entry points: what they answer, and that they cannot cheat."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -143,6 +146,13 @@ def test_programs_without_the_method_or_with_other_answers(grader, program, verd
         "import os\nos.write(1, b'%d\\n' % sum(map(int, os.read(0, 1 << 16).split()[1:])))",
         "print(sum(map(int, open(0).read().split()[1:])))",
         "import sys\ninput = sys.stdin.readline\n" + SUM,
+        "print(sum(map(int, open('/dev/stdin').read().split()[1:])))",
+        "print(sum(map(int, open('/proc/self/fd/0', 'rb').read().split()[1:])))",
+        "from pathlib import Path\nprint(sum(map(int, Path('/dev/stdin').read_text().split()[1:])))",
+        "import sys\nsys.stdin = open('/dev/stdin')\nsys.stdout = open('/dev/stdout', 'w')\n" + SUM,
+        "\ufeff" + SUM,
+        "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (-1, -1))\n" + SUM,
+        "import resource\nresource.setrlimit(resource.RLIMIT_STACK, (1 << 40, resource.RLIM_INFINITY))\n" + SUM,
         "def main():\n    n = int(input())\n    print(sum(int(input()) for _ in range(n)))\n"
         "if __name__ == '__main__':\n    main()",
         SUM + "\nexit()",
@@ -159,6 +169,30 @@ def test_programs_that_read_and_print_in_the_ways_people_do(grader, program):
     asked = question(SUM, "stdout")
     tests = ['stdout("2\\n3\\n4\\n") == "7"', 'stdout("1\\n5") == "5\\n"', 'stdout("0") == " "']
     assert graded(grader, program, asked, *tests) == ["pass", "pass", "fail"]
+
+
+def test_lines_keep_their_carriage_returns_as_under_python(grader):
+    program = "import sys\nprint([input(), sys.stdin.readline(), sys.stdin.read()])"
+    assert answers(grader, question(program, "stdout"), 'stdout("a\\r\\nb\\rc\\n\\r\\n") == ""') == [
+        "['a\\r', 'b\\rc\\n', '\\r\\n']"
+    ]
+
+
+def test_a_program_may_call_as_deep_as_under_python(grader):
+    """Which a process of its own tells; the functions that call it here do not count."""
+    deepest = (
+        "def deep(n):\n    return n and 1 + deep(n - 1)\n"
+        "def f():\n    n = 900\n    try:\n        while True:\n            n = deep(n) + 1\n"
+        "    except RecursionError:\n        return n - 1\n"
+        "import sys\nsys.setrecursionlimit(2**31 - 1)\nsys.setrecursionlimit(1500)\n"
+    )
+    printed = subprocess.run([sys.executable, "-c", f"{deepest}print(f())"], capture_output=True, check=True).stdout
+    for entry_point, program, call in (("stdout", f"{deepest}print(f())", "stdout('')"), ("f", deepest, "f()")):
+        (answer,) = answers(grader, question(program, entry_point), f"{call} == 0")
+        assert int(printed) <= int(answer) <= 1500
+    assert answers(grader, question("import sys\nprint(sys.getrecursionlimit())", "stdout"), "stdout('') == 0") == [
+        "1000"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Tests in each form, against programs that the written test would accept or reject."""
 
+import numpy as np
 import pytest
 
 from codea1.game.answers import parse_suite
@@ -43,9 +44,27 @@ VERDICTS = [  # test, body of the ground truth, of a program, and the verdict on
         "from fractions import Fraction as F; return F(1, n)",
         "pass",
     ),
+    ("assert f(1)", "return [n]", "return True", "pass"),
+    ("assert f(1)", "return [n]", "return []", "fail"),
+    ("assert not f(1)", "return []", "return None", "pass"),
+    ("assert f(1) is True", "return True", "return n == 1", "pass"),
+    ("assert f(1) is True", "return True", "return 1", "fail"),
+    ("assert f(1) is False", "return False", "return None", "fail"),
+    ("assert f(1) == True", "return True", "return 1.0", "pass"),
     ("with pytest.raises(ValueError): f(-1)", GUARDED, "raise ValueError", "pass"),
     ("with pytest.raises(ValueError): f(-1)", GUARDED, "return int('x')", "pass"),
     ("with pytest.raises(ValueError): f(-1)", GUARDED, "raise UnicodeError", "pass"),
+    ("with pytest.raises(ValueError): f(-1)", GUARDED, "import json; json.loads('-')", "pass"),
+    ("with pytest.raises(ValueError): f(-1)", GUARDED, "class Mine(ValueError): pass\n  raise Mine('a: (b)')", "pass"),
+    ("with pytest.raises(Exception): f(-1)", GUARDED, "class Mine(Exception): pass\n  raise Mine", "pass"),
+    ("with pytest.raises(ValueError): f(-1)", GUARDED, "class Mine(KeyError): pass\n  raise Mine", "error"),
+    ("with pytest.raises(ValueError): f(-1)", GUARDED, "class All(KeyError, ValueError): pass\n  raise All", "error"),
+    (
+        "with pytest.raises(Mine): f(-1)",
+        "class Mine(Exception): pass\n  raise Mine",
+        "class Mine(Exception): pass\n  class Less(Mine): pass\n  raise Less",
+        "pass",
+    ),
     ("with pytest.raises(ValueError): f(-1)", GUARDED, "raise KeyError", "error"),
     ("with pytest.raises(ValueError): f(-1)", GUARDED, "return True", "fail"),
     ("with pytest.raises(ValueError): f(-1)", GUARDED, "return (i for i in ())", "fail"),
@@ -122,6 +141,46 @@ def test_a_method_is_wrapped_too(grader):
     question = Question("q", None, "", "", "class Solution:\n  def f(self, n): return (n, n)", "Solution().f")
     test = parse_assert("s = Solution()\nassert list(s.f(3)) == [3, 3]", "Solution().f")
     assert grader.grade(question.module(question.ground_truth), [test]).result(60).verdicts == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("stated", "returned", "verdict"),
+    [
+        ("0.1", "f4(0.1)", "pass"),
+        ("0.1", "f2(0.1)", "pass"),
+        ("0.10000000149011612", "f4(0.1)", "pass"),
+        ("1 / 3", "f4(1) / f4(3)", "pass"),
+        ("100000000000000000000", "f4(1e20)", "pass"),
+        ("0.10000001", "f4(0.1)", "fail"),
+        ("0.1", "float(f4(0.1))", "fail"),
+        ("0.1", "np.float64(f4(0.1))", "fail"),
+        ("[0.1, ('k', {'k': 2.5})]", "[f4(0.1), ('k', {'k': f4(2.5)})]", "pass"),
+        ("[0.1, ('k', {'k': 2.5})]", "[f4(0.1), ('l', {'k': f4(2.5)})]", "fail"),
+        ("[0.1, 0.2]", "[f4(0.1)]", "fail"),
+        ("[0.1]", "[f4(0.1), f4(0.1)]", "fail"),
+        ("'0.1'", "f4(0.1)", "fail"),
+        ("1e30", "f4(0.1)", "fail"),
+    ],
+)
+def test_numbers_of_numpy_with_fewer_bits_equal_what_numpy_says(grader, stated, returned, verdict):
+    imports = "import numpy as np\nfrom numpy import float16 as f2, float32 as f4\n"
+    test = parse_assert(f"assert f() == {stated}", "f")
+    assert grader.grade(f"{imports}def f(): return {returned}", [test]).result(60).verdicts == [verdict]
+    assert (eval(returned, {"np": np, "f2": np.float16, "f4": np.float32}) == eval(stated)) == (verdict == "pass")
+
+
+def test_a_ground_truths_narrow_number_is_the_one_that_people_write(grader):
+    test = parse_assert("assert f() == [0.1]", "f")
+    truth = "import numpy\ndef f(): return [numpy.float32(0.1)]"
+    (answer,) = grader.ground_truth(truth, [test.call]).result(60)
+    assert (answer.usable, answer.value) == (True, test.expected)
+
+
+@pytest.mark.parametrize(
+    "claimed", [b"k", b"kk", b"k123", b"l\xff\xff\xff\xffk1234", b"s\xff\xff\xff\xff1k", b"?" * 99 + b"k"]
+)
+def test_what_a_program_claims_to_equal_an_answer_may_be_anything(claimed):
+    assert not any(agree("", claimed, encode_canonical(value)) for value in (2, [0.5], "k", 10**400, {1: "k"}))
 
 
 @pytest.mark.parametrize("claimed", [b"", b"f", b"f1234567", b"qi", b"qq" * 9000, b"q" * 100, b"i" + b"\xff" * 99_999])

@@ -60,6 +60,30 @@ def answer(pool: SandboxPool, program: str, *arguments: object) -> object:
     return decode_exact(outcome.payload) if outcome.kind == "value" else f"{outcome.kind}: {outcome.payload.decode()}"
 
 
+def test_no_limit_can_be_raised(pool):
+    """A program that asks for more gets what it may have; what it lowers stays low, whatever names it calls."""
+    program = """
+        import ctypes, resource
+        set_limit = resource.setrlimit.__closure__[0].cell_contents
+        def f():
+            kinds = [getattr(resource, name) for name in dir(resource) if name.startswith('RLIMIT_')]
+            before = {kind: resource.getrlimit(kind) for kind in kinds}
+            for kind, (soft, hard) in before.items():
+                for more in (-1, hard + 1 if hard > 0 else -1, 1 << 50):
+                    for set_it in (resource.setrlimit, set_limit):
+                        try:
+                            set_it(kind, (more, more))
+                        except ValueError:
+                            pass
+            resource.setrlimit(resource.RLIMIT_STACK, (1 << 20, 1 << 20))
+            resource.setrlimit(resource.RLIMIT_STACK, (-1, -1))
+            after = {kind: resource.getrlimit(kind) for kind in kinds}
+            raised = [kind for kind in kinds if before[kind][1] >= 0 and max(after[kind]) > before[kind][1]]
+            return raised, after[resource.RLIMIT_STACK]
+    """
+    assert answer(pool, program) == ([], (1 << 20, 1 << 20))
+
+
 DENIED = ("PermissionError", "FileNotFoundError", "OSError")
 
 

@@ -80,11 +80,11 @@ def test_a_value_that_is_not_plain_data_is_inert(pool):
 def test_an_exception_of_the_program_surfaces_in_the_script(pool):
     script = """
         def check(candidate):
-            for kind in ['ValueError', 'KeyError', 'Mine', 'UnicodeDecodeError', 'RecursionError']:
+            for kind in ['ValueError', 'KeyError', 'Mine', 'UnicodeDecodeError', 'RecursionError', 'JSONDecodeError']:
                 try:
                     candidate(kind)
                 except ValueError:
-                    assert kind == 'ValueError'
+                    assert kind in ('ValueError', 'JSONDecodeError')
                 except KeyError:
                     assert kind == 'KeyError'
                 except RecursionError:
@@ -95,9 +95,11 @@ def test_an_exception_of_the_program_surfaces_in_the_script(pool):
                     assert False
     """
     program = """
+        import json
         class Mine(Exception): pass
         def f(kind):
             if kind == 'RecursionError': return f(kind)
+            if kind == 'JSONDecodeError': return json.loads('-')
             if kind == 'UnicodeDecodeError': return b'\\xff'.decode()
             raise {'ValueError': ValueError, 'KeyError': KeyError, 'Mine': Mine}[kind]('words')
     """

@@ -4,11 +4,12 @@ Every text here was written by a policy that is paid for the outcome. Reading it
 nothing and never raises.
 """
 
+import ast
 import contextlib
 import re
 import string
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -32,6 +33,8 @@ THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking m
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
+_BEGINS = re.compile(r"(?:import|from|def|async def|class)\s+\w|@\w")  # such a statement
+_ENDS_THOUGHTS = re.compile(rf"(?<!['\"`\\]){THOUGHT_ENDS}(?!['\"`\\])")  # and is not quoted
 _READS = re.compile(r"\b(?:input|stdin)\b")
 _TEST = re.compile(r"\bassert|\braises\b")
 _LINE = re.compile(r"\s*(?:[-*+]\s+|\d+[.):]\s*)?(`*)(assert\b.*)")
@@ -56,24 +59,33 @@ class ParsedSuite:
 
 
 def without_thoughts(text: str) -> str:
-    """Returns what follows the thoughts that a text begins with; nothing where they do not end."""
-    return text.partition(THOUGHT_ENDS)[2] if text.lstrip().startswith(THOUGHT_BEGINS) else text
+    """Returns what follows the thoughts that a text begins with; nothing where they do not end.
+
+    Where the prompt begins the thoughts, as templates of some models do, the text has their end alone.
+    """
+    if text.lstrip().startswith(THOUGHT_BEGINS):
+        return text.partition(THOUGHT_ENDS)[2]
+    end = _ENDS_THOUGHTS.search(text)
+    return text[end.end() :] if end and THOUGHT_BEGINS not in text[: end.start()] else text
 
 
 def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:
     """Takes the last code block that defines the entry point, of several the last one that is Python.
 
-    A block may be indented, in a list say, and the last one may not be closed. Where no block defines the entry point,
-    or none is given, it is the first closed one, and without any the whole answer, from the first statement on where
-    prose stands before it. Blocks in other languages count only where there is none in Python or in no language.
+    A block may be indented, in a list say, the last one may not be closed, and the first one may have been opened by
+    the prompt. One that leaves the entry point's body out counts where no other defines it. Where no block defines the
+    entry point, or none is given, it is the first closed one, and without any the whole answer, from the first
+    statement on where prose stands before it. Blocks in other languages count only where there is none in Python or
+    in no language.
     Thoughts are no part of the answer. One that is a program as it stands is one, whatever fences its texts hold. Of
     blocks that print, those that also read input are the program's.
     """
     answer = without_thoughts(answer).removeprefix("\ufeff")
     defines = _definition_of(entry_point).search if entry_point else lambda _: None
-    if _FENCE in answer and defines(answer) and len(answer) <= MAX_SOURCE_BYTES and _is_python(answer):
+    is_program = not entry_point or defines(answer)
+    if _FENCE in answer and is_program and len(answer) <= MAX_SOURCE_BYTES and _is_python(answer):
         return ExtractedProgram(answer.strip("\n"), False)
-    blocks = list(_code_blocks(answer))
+    blocks = list(_code_blocks(_opened(answer, defines if entry_point else _STATEMENT.search)))
     blocks = [block for block in blocks if block.is_python] or blocks
     closed = [block for block in blocks if block.is_closed]
     defining = [block for block in blocks if defines(block.source)]
@@ -81,12 +93,24 @@ def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:
         defining = [block for block in defining if _is_python(block.source)] or defining
         if entry_point in PROGRAMS:
             defining = [block for block in defining if _READS.search(block.source)] or defining
+        defining = [block for block in defining if not _is_stub(block.source, entry_point)] or defining
     if chosen := defining[-1:] or closed[:1] or blocks[:1]:
         return ExtractedProgram(chosen[0].source, chosen[0].is_closed)
     source = _dedented(answer.strip("\n"))
     if (begins := _STATEMENT.search(source)) and not _is_python(source) and _is_python(source[begins.start() :]):
         source = source[begins.start() :]
     return ExtractedProgram(source, False)
+
+
+def continued(prompt: str, completion: str) -> str:
+    """Returns the program that a completion of a prompt's code makes, or is, without the code block it may stand in."""
+    completion = without_thoughts(completion)
+    if _FENCE not in completion or _is_python(prompt + completion):
+        return prompt + completion
+    before, inside, *_ = re.split(rf"{_FENCE}[^\n]*\n?", completion, maxsplit=2)
+    if before.strip() and _is_python(prompt + before):  # the prompt opened the block
+        return prompt + before
+    return inside if _is_python(inside) and not _is_python(prompt + inside) else prompt + inside
 
 
 @dataclass(frozen=True)
@@ -123,11 +147,25 @@ def _code_blocks(text: str) -> Iterator[_Block]:
             continue
         if fence:
             yield _Block(language, _dedented("\n".join([*lines, before]).strip("\n")), not info)
-        is_code = " " in info and not info.lower().startswith(("py", "{"))  # no language
-        language, lines = ("", [info]) if is_code else (info, [])
+        name, _, code = info.partition(" ")
+        if not (name.lower().startswith("py") and _BEGINS.match(code)):
+            is_code = bool(code) and not info.lower().startswith(("py", "{"))  # no language
+            name, code = ("", info) if is_code else (info, "")
+        language, lines = name, [code] if code else []
         fence, indent = marks if info or not fence else "", column
     if fence:
         yield _Block(language, _dedented("\n".join(lines).strip("\n")), False)
+
+
+def _opened(text: str, is_code: Callable[[str], object]) -> str:
+    """Returns a text with the fence that its prompt opened: where code stands before a fence without a language."""
+    lines = text.split("\n")
+    for number, line in enumerate(lines):
+        before, marks, info = _split_fence(line)
+        if marks:
+            head = "\n".join([*lines[:number], before])
+            return f"{marks}\n{text}" if not info and is_code(head) and _is_python(head) else text
+    return text
 
 
 def _split_fence(line: str) -> tuple[str, str, str]:
@@ -143,6 +181,10 @@ def _split_fence(line: str) -> tuple[str, str, str]:
 
 
 def _dedented(source: str) -> str:
+    """Returns a source without the indentation of all its lines, a byte order mark and no-break spaces."""
+    source = source.removeprefix("\ufeff")
+    if "\xa0" in source and not _is_python(source):
+        source = source.replace("\xa0", " ")
     return textwrap.dedent(source) if source[:1] in " \t" else source
 
 
@@ -155,6 +197,27 @@ def _is_python(source: str) -> bool:
     except NotLiteral:
         return False
     return True
+
+
+def _is_stub(source: str, entry_point: str) -> bool:
+    """Returns whether a source declares a function or method and leaves its body out."""
+    try:
+        nodes = list(ast.walk(parse_source(source)))
+    except NotLiteral:
+        return False
+    name = entry_point.rpartition(".")[2]
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    bodies = [node.body for node in functions if node.name == name]
+    return bool(bodies) and all(_is_left_out(statement) for body in bodies for statement in body)
+
+
+def _is_left_out(statement: ast.stmt) -> bool:
+    match statement:
+        case ast.Pass() | ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Raise(exc=ast.Name(id=name) | ast.Call(func=ast.Name(id=name))):
+            return name == "NotImplementedError"
+    return False
 
 
 @lru_cache(maxsize=4096)
@@ -220,12 +283,13 @@ def _statements(text: str) -> tuple[bool, Iterator[str]]:
 def _code(text: str) -> tuple[list[str], bool]:
     """Returns the parts of a text that may hold tests, and whether they are closed code blocks.
 
-    Those are blocks in Python, or without a language, of which the last need not be closed; where none holds a test,
-    the whole text, if it is Python, or else its lines of an assert, which may be numbered, listed or in back-ticks.
+    Those are blocks in Python, or without a language, of which the last need not be closed; where none holds an
+    assert, the whole text, if it is Python, or else its lines of an assert, which may be numbered, listed or in
+    back-ticks.
     """
-    blocks = [block for block in _code_blocks(text) if block.is_python and _TEST.search(block.source)]
-    if blocks:
-        return [block.source for block in blocks], all(block.is_closed for block in blocks)
+    blocks = [block for block in _code_blocks(_opened(text, _TEST.search)) if block.is_python]
+    if tests := [block for block in blocks if _TEST.search(block.source)]:
+        return [block.source for block in blocks], all(block.is_closed for block in tests)
     with contextlib.suppress(NotLiteral):
         parse_source(text)
         return [text], False

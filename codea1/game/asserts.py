@@ -133,12 +133,20 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
 
 
 def split_groups(text: str) -> Iterator[list[str]]:
-    """Yields the statements of `text` in groups that can be parsed: one, with those that are indented below it."""
+    """Yields the statements of `text` in groups that can be parsed: one, with those that are indented below it.
+
+    Its decorators belong to it.
+    """
     group: list[str] = []
+    is_decorated = False  # by all that the group has so far
     for statement in split_statements(text):
-        if group and len(_margin(statement)) <= len(_margin(group[0])) and not _CLAUSE.match(statement):
+        begins = group and len(_margin(statement)) <= len(_margin(group[0])) and not _CLAUSE.match(statement)
+        if begins and not is_decorated:
             yield group
             group = []
+        is_decorated = statement.lstrip().startswith(("@", "#") if is_decorated else "@") and (
+            is_decorated or not group
+        )
         group.append(statement)
     if group:
         yield group
@@ -178,7 +186,7 @@ def read_group(group: Sequence[str], reader: Reader, *, fenced: bool) -> list[Pa
     source = source.strip()
     try:
         body = parse_source(source).body
-        claims = reader.read(body)
+        claims = reader.read(body, is_outermost=not _margin(group[0]))
     except (NotLiteral, RecursionError):
         if len(group) > 1:
             return [item for statement in group for item in read_group([statement], reader, fenced=fenced)]

@@ -115,6 +115,10 @@ def write_test(call: str, answer: str, form: str = "") -> str:
             return f"assert abs({call} - {answer}) {sign} {tolerance}"
         case ["raises", error]:
             return f"with pytest.raises({error}): {call}"
+        case ["is"]:
+            return f"assert {call} is {answer}"
+        case ["bool"] if answer in ("True", "False"):
+            return f"assert {call}" if answer == "True" else f"assert not {call}"
         case [wrapper, *digits]:
             return f"assert {wrapper}({', '.join([call, *digits])}) == {answer}"
     return f"assert {call} == {answer}"

@@ -1,6 +1,6 @@
 """The forms in which people and models state what a call gives, besides `f(x) == v`, as data.
 
-    y == f(x)    f(x)    not f(x)    f(x) is None
+    y == f(x)    f(x)    not f(x)    f(x) is None    f(x) is True
     list(f(x)) == y, and so with tuple, set, sorted; round(f(x), 2) == y
     abs(f(x) - y) < e    math.isclose(f(x), y)    f(x) == pytest.approx(y)
     with pytest.raises(ValueError): f(x)
@@ -8,19 +8,20 @@
 
 Names stand for an argument, an answer, a result, an object of the class under test or the function itself, until a
 statement that may change what they stand for. Every call is a test by itself, on a new object and with the arguments
-that were written: a program that changes its arguments is not asked about what it left of them.
+that were written: a program that changes its arguments is not asked about what it left of them. What may not run, or
+may fail without failing the suite, is no test: in `if False`, under `skip` or `xfail`, in `try` with `except`.
 """
 
 import ast
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
 
 from codea1.game.calls import NOT_ENTRY_POINT, Call, Rejected, read_answer, read_call
 from codea1.game.question import parameters_of
-from codea1.values.entry_points import RAISES, WITHIN
+from codea1.values.entry_points import IS, RAISES, TRUTH, WITHIN
 from codea1.values.literals import Budget, Named, NotLiteral, literal_value, named
 
 # Largest tolerance, of an answer's size and at least of 1: a wider one would be right without knowing the answer.
@@ -33,6 +34,7 @@ NO_CALL = "no call on the left"
 NO_NUMBER = "answer is not a number"
 BAD_TOLERANCE = f"tolerance is none, or more than {MAX_TOLERANCE:.0%} of the answer"
 BAD_RAISES = "not one call that raises one exception"
+IN_TRY = "in `try` with `except`"
 
 OPERATORS: dict[type[ast.cmpop], str] = {
     ast.Eq: "==",
@@ -46,11 +48,15 @@ OPERATORS: dict[type[ast.cmpop], str] = {
     ast.In: "in",
     ast.NotIn: "not in",
 }
-_WRAPPERS = ("list", "tuple", "set", "sorted")
+_WRAPPERS = ("list", "tuple", "set", "sorted", TRUTH)
 _CHANGE_NOTHING = {  # functions of their arguments
     *("abs", "all", "any", "bool", "dict", "enumerate", "float", "int", "isinstance", "len", "list", "max", "min"),
     *("print", "range", "repr", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip"),
 }
+# Decorators and marks of tests that are not run or may fail, calls that end one, and contexts that catch what fails it.
+_MARKS = ("skip", "skipif", "skipIf", "skipUnless", "xfail", "expectedFailure")
+_ENDS = ("skip", "skipTest", "xfail", "exit", "quit", "_exit")
+_CATCHES = ("raises", "assertRaises", "assertRaisesRegex", "suppress")
 _EQUAL = ("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual", "assertDictEqual")
 
 _Asked = ast.Call | Call | Rejected  # a call of the entry point; the last two were read when a name got its result
@@ -76,11 +82,14 @@ class Reader:
         self._values: dict[str, Named] = {}  # those of the names that stand for plain data
         self._is_forgotten = False  # since the last scope began
         self._claims: list[Claim] = []
+        self._ended = ""  # why the statements that follow are no tests, where something has ended the suite
 
-    def read(self, body: Sequence[ast.stmt]) -> list[Claim]:
+    def read(self, body: Sequence[ast.stmt], *, is_outermost: bool = True) -> list[Claim]:
         """Returns what statements claim. Raises RecursionError for what is nested too deep."""
         self._claims = []
-        self._walk(body)
+        ended = self._walk(body, self._ended)
+        if is_outermost:
+            self._ended = ended
         return self._claims
 
     def forget_all(self) -> None:
@@ -89,46 +98,75 @@ class Reader:
         self._names.clear()
         self._values.clear()
 
-    def _walk(self, body: Iterable[ast.stmt]) -> None:
+    def _walk(self, body: Iterable[ast.stmt], reason: str = "") -> str:
+        """Reads statements, which are no tests where there is a reason; returns why those behind them would be none."""
         for node in body:
-            match node:
-                case ast.Assert(test=test):
-                    self._claim(node, test)
-                case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) as call) if (
-                    name.startswith("assert")
-                ):
-                    self._claims.append(self._unittest(node, name, call))
-                case ast.With(items=[ast.withitem(context_expr=ast.Call() as context)], body=inner) if _last_name(
-                    context
-                ) in ("raises", "assertRaises"):
-                    self._claims.append(self._raising(node, context.args, context.keywords, inner))
-                    if self._may_change(ast.Module(inner, [])):
-                        self.forget_all()
-                case ast.FunctionDef(body=inner) | ast.AsyncFunctionDef(body=inner):
-                    self._in_scope(inner, parameters_of(node))
-                    self._forget(node.name)
-                case ast.ClassDef(body=inner):
-                    self._in_scope(inner)
-                    self._forget(node.name)
-                case ast.If(body=inner, orelse=otherwise):
-                    self._in_scope(inner)
-                    self._in_scope(otherwise)
-                    is_plain = all(isinstance(each, ast.Assert | ast.Pass) for each in (*inner, *otherwise))
-                    if not is_plain or self._may_change(node.test):
-                        self.forget_all()
-                case ast.With(body=inner) | ast.AsyncWith(body=inner):
-                    self.forget_all()
-                    self._walk(inner)
-                case ast.For() | ast.AsyncFor() | ast.While() | ast.Try() | ast.TryStar():
-                    blocks = [node.body, *(each.body for each in getattr(node, "handlers", ())), node.orelse]
-                    for inner in (*blocks, getattr(node, "finalbody", [])):
-                        self.forget_all()
-                        self._walk(inner)
-                    self.forget_all()
-                case _:
-                    self._follow(node)
+            first = len(self._claims)
+            self._read(node)
+            if reason:
+                self._claims[first:] = [replace(claim, rejection=reason) for claim in self._claims[first:]]
+            reason = reason or _ending(node)
+        return reason
 
-    def _in_scope(self, body: Iterable[ast.stmt], parameters: Sequence[ast.arg] = ()) -> None:
+    def _read(self, node: ast.stmt) -> None:
+        match node:
+            case ast.Assert(test=test):
+                self._claim(node, test)
+            case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) as call) if (
+                name.startswith("assert")
+            ):
+                self._claims.append(self._unittest(node, name, call))
+            case ast.With(items=[ast.withitem(context_expr=ast.Call() as context)], body=inner) if _last_name(
+                context
+            ) in ("raises", "assertRaises"):
+                self._claims.append(self._raising(node, context.args, context.keywords, inner))
+                if self._may_change(ast.Module(inner, [])):
+                    self.forget_all()
+            case ast.FunctionDef(body=inner) | ast.AsyncFunctionDef(body=inner):
+                self._in_scope(inner, parameters_of(node), _among(_MARKS, node.decorator_list))
+                self._forget(node.name)
+            case ast.ClassDef(body=inner):
+                self._in_scope(inner, reason=_among(_MARKS, node.decorator_list))
+                self._forget(node.name)
+            case ast.If(test=test, body=inner, orelse=otherwise):
+                holds = self._holds(test)
+                self._in_scope(inner, reason="" if holds else "under an `if` that may not hold")
+                self._in_scope(otherwise, reason="" if holds is False else "under an `else` that may not run")
+                is_plain = all(isinstance(each, ast.Assert | ast.Pass) for each in (*inner, *otherwise))
+                if not is_plain or self._may_change(node.test):
+                    self.forget_all()
+            case ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner):
+                self.forget_all()
+                self._walk(inner, _among(_CATCHES, [item.context_expr for item in items]))
+            case ast.For(iter=test) | ast.AsyncFor(iter=test) | ast.While(test=test):
+                reason = "" if self._holds(test) else "in a loop that may not run"
+                self._walk_blocks((reason, node.body), ("", node.orelse))
+            case ast.Try(handlers=handlers) | ast.TryStar(handlers=handlers):
+                blocks = [node.body, *(handler.body for handler in handlers), node.orelse]
+                reason = IN_TRY if handlers else ""
+                self._walk_blocks(*((reason, inner) for inner in blocks), ("", node.finalbody))
+            case _:
+                self._follow(node)
+
+    def _walk_blocks(self, *blocks: tuple[str, Iterable[ast.stmt]]) -> None:
+        """Reads blocks, each with why it has no tests, of which any may have run before another."""
+        for reason, inner in blocks:
+            self.forget_all()
+            self._walk(inner, reason)
+        self.forget_all()
+
+    def _holds(self, test: ast.expr) -> bool | None:
+        """Returns whether an expression is true, or a loop over it runs; None where that is not known."""
+        match test:
+            case ast.Compare(left=one, ops=[ast.Eq()], comparators=[other]):
+                sides = {getattr(side, "id", getattr(side, "value", None)) for side in (one, other)}
+                return True if sides == {"__name__", "__main__"} else None
+        try:
+            return bool(literal_value(test, self._budget, self._values))
+        except NotLiteral:
+            return None
+
+    def _in_scope(self, body: Iterable[ast.stmt], parameters: Sequence[ast.arg] = (), reason: str = "") -> None:
         """Reads what has names of its own; a parameter `candidate` is the entry point, as `check` has it."""
         names, values, before = dict(self._names), dict(self._values), self._is_forgotten
         self._is_forgotten = False
@@ -136,7 +174,7 @@ class Reader:
             self._forget(each.arg)
             if each.arg == "candidate":
                 self._names[each.arg] = self._entry_point
-        self._walk(body)
+        self._walk(body, reason)
         if self._is_forgotten:  # it may have changed what is outside too
             self.forget_all()
         else:
@@ -259,7 +297,7 @@ class Reader:
         """Returns what holds where an expression is true."""
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand) if asked := self._asked(operand):
-                return self._equal(node, "", asked, ast.Constant(False))
+                return self._equal(node, TRUTH, asked, ast.Constant(False))
             case ast.Compare(ops=[ast.Lt() | ast.LtE() as sign], comparators=[tolerance]):
                 if near := self._distance(test.left):
                     return self._near(node, *near, OPERATORS[type(sign)], tolerance)
@@ -274,7 +312,7 @@ class Reader:
         if isinstance(test, ast.Compare):
             return self._compared(node, test)
         if asked := self._asked(test):
-            return self._equal(node, "", asked, ast.Constant(True))
+            return self._equal(node, TRUTH, asked, ast.Constant(True))
         return Claim(node, rejection=NO_COMPARISON)
 
     def _compared(self, node: ast.stmt, test: ast.Compare) -> Claim:
@@ -287,7 +325,10 @@ class Reader:
         is_one_object = isinstance(value, ast.Constant) and isinstance(value.value, bool | None)
         is_equality = isinstance(first, ast.Eq) or (isinstance(first, ast.Is) and is_one_object and not formed[0])
         reasons = [CHAINED] if others else [] if is_equality else [f"operator {OPERATORS[type(first)]}"]
-        return self._equal(node, *formed, value, reasons)
+        form, asked = formed
+        if isinstance(first, ast.Is) and isinstance(value, ast.Constant) and isinstance(value.value, bool):
+            form = form or IS
+        return self._equal(node, form, asked, value, reasons)
 
     def _equal(self, node: ast.stmt, form: str, asked: _Asked, value: ast.expr, reasons: Sequence[str] = ()) -> Claim:
         """Returns the claim that an answer, in a form, is a value; `reasons` are why it is no test."""
@@ -417,3 +458,22 @@ def _last_name(node: ast.expr) -> str:
     """Returns the name of a function, without the module that it may be in; of a call its function's."""
     function = node.func if isinstance(node, ast.Call) else node
     return getattr(function, "attr", getattr(function, "id", ""))
+
+
+def _among(names: Sequence[str], expressions: Sequence[ast.expr]) -> str:
+    """Returns why what is under decorators, marks or contexts is no test: one of them has such a name."""
+    return next((f"under `{name}`" for name in map(_last_name, expressions) if name in names), "")
+
+
+def _ending(node: ast.stmt) -> str:
+    """Returns why no test follows a statement in its block; empty where one may."""
+    match node:
+        case ast.Return() | ast.Raise() | ast.Continue() | ast.Break():
+            return f"after `{type(node).__name__.lower()}`"
+        case ast.Assert(test=ast.Constant(value=value)) if not value:
+            return "after an assert that fails"
+        case ast.Expr(value=ast.Call() as call) if _last_name(call) in _ENDS:
+            return f"after `{_last_name(call)}`"
+        case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
+            return _among(_MARKS, value.elts if isinstance(value, ast.List | ast.Tuple) else [value])
+    return ""

@@ -81,7 +81,9 @@ def _plain(value: Any) -> object:
         return set(value)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, (numpy.bool_, numpy.number, numpy.str_, numpy.bytes_)):
-        scalar = value.item()
+        # In numpy 2 a number with fewer bits than Python's equals what is written as it: np.float32(0.1) == 0.1.
+        is_narrow = isinstance(value, (numpy.float16, numpy.float32))
+        scalar = float(str(value)) if is_narrow else value.item()
         if type(scalar) in (bool, int, float, complex, str, bytes):
             return scalar
     for base in kind.__mro__:
@@ -132,9 +134,12 @@ class Encoder:
             raise TooLarge(f"more than {self.max_nodes} values")
         writer = self.writers.get(type(value))
         if writer is None:
-            value = _plain(value)
+            value = self.plain(value)
             writer = self.writers[type(value)]
         return writer(self, value, depth)
+
+    def plain(self, value: object) -> object:
+        return _plain(value)
 
     def items(self, tag: bytes, values: Sequence[object], depth: int) -> bytes:
         parts = self.encode_all(values, depth)
@@ -352,6 +357,33 @@ CanonicalEncoder.writers = {
     range: CanonicalEncoder.range,
     **dict.fromkeys((date, time, datetime, timedelta), CanonicalEncoder.moment),
 }
+
+
+SINGLE = b"k"  # the tag of what is not written as the same number in 32 bits and in 64
+
+
+class _Single(float):
+    """A number of 32 bits."""
+
+
+class AnswerEncoder(CanonicalEncoder):
+    """Keeps numbers of 32 bits, which equal more than one of 64: see `codea1.values.entry_points.agree`."""
+
+    def plain(self, value: Any) -> object:
+        number = super().plain(value)
+        is_single = type(value).__name__ == "float32" and isinstance(number, float)
+        return _Single(value) if is_single and number == number != value.item() else number
+
+
+AnswerEncoder.writers = {
+    **CanonicalEncoder.writers,
+    _Single: lambda self, value, depth: SINGLE + struct.pack(">f", value),
+}
+
+
+def encode_answer(value: object) -> bytes:
+    """Returns what `encode_canonical` does, where numbers of 32 bits may be kept as such. Raises the same."""
+    return AnswerEncoder().whole(value)
 
 
 MAX_RANGE = 1 << 13  # elements up to which a range is an input like its list: as many as a test's arguments can hold

@@ -6,10 +6,12 @@ stand the form in which its answers are compared, with a space between:
 
   sorted f            what Python's `sorted` makes of the answer, and so for list, tuple and set
   round 2 f           the answer rounded to two places
+  bool f              whether the answer counts as true
+  is f                the answer if it is True or False itself, which 1 and 0 equal but are not; None otherwise
   within < 1e-06 f    the distance between two answers, which are numbers; or <=
   raises ValueError f that the call raises it; the answer is True
 
-The process that runs a program is told of the first two, which it must apply since what a program returns may be no
+The process that runs a program is told of the first four, which it must apply since what a program returns may be no
 data, such as a generator. The others say what would pass, and so it gets the call alone.
 
 Standard library only: this runs inside the sandbox too.
@@ -19,23 +21,29 @@ import builtins
 import math
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
+from itertools import starmap, zip_longest
 from typing import Any
 
 from codea1.values.decoding import answers_equal, canonical_of, decode_exact
+from codea1.values.encoding import SINGLE
 
 STDOUT = "stdout"  # stdout(text): what the program prints that gets `text` as its standard input
 STDOUT_TOKENS, STDOUT_ANY_ORDER = f"{STDOUT}_tokens", f"{STDOUT}_any_order"
 ACCEPTS = "accepts"  # the function of a data set's own checker, which is a program: see `Question.checker`
 TOLERANCE = 1e-5  # relative or absolute: APPS' judge has the one, CodeContests' the other
 LINKED, TREE, MANY_LINKED, MANY_TREES = "linked", "tree", "linked, many", "tree, many"  # kinds of node; "" is none
-WRAPPERS: dict[str, Callable] = {"list": list, "tuple": tuple, "set": set, "sorted": sorted, "round": round}
-WITHIN, RAISES = "within", "raises"
+WITHIN, RAISES, TRUTH, IS = "within", "raises", "bool", "is"
+WRAPPERS: dict[str, Callable] = {
+    **{wrapper.__name__: wrapper for wrapper in (list, tuple, set, sorted, round, bool)},
+    IS: lambda answer: answer if answer is True or answer is False else None,
+}
 
 _METHOD = re.compile(r"([A-Za-z_]\w*)\(\)\.([A-Za-z_]\w*)")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?")
 _TEXT = b"s"  # with which the encodings of texts begin
+_SIZES = {b"N": 0, b"n": 0, b"q": 0, b"c": 0, b"f": 8, SINGLE: 4}  # of what follows tags in canonical encodings
 _MAX_NUMBER_BYTES = 1 << 14  # of a canonical number; a ratio's are at most that long
 
 
@@ -72,9 +80,12 @@ def apply_form(form: str, answer: object) -> object:
 
 
 def agree(form: str, one: bytes, other: bytes) -> bool:
-    """Returns whether two answers, in canonical encoding, are equal or, with `within`, close enough."""
+    """Returns whether two answers, in canonical encoding, are equal or, with `within`, close enough.
+
+    The first may be from a program, with numbers of 32 bits. They equal what numpy 2 says: what rounds to them.
+    """
     if one == other or not form.startswith(WITHIN):
-        return one == other
+        return one == other or (SINGLE in one and all(starmap(_same_part, zip_longest(_parts(one), _parts(other)))))
     _, sign, written = form.split(" ")
     tolerance = float(written)
     try:
@@ -82,6 +93,25 @@ def agree(form: str, one: bytes, other: bytes) -> bool:
     except (ValueError, ArithmeticError, struct.error):  # not a number; or one too large beside a float
         return False
     return bool(distance < tolerance or (sign == "<=" and distance == tolerance))
+
+
+def _parts(canonical: bytes) -> Iterator[bytes]:
+    """Yields what an encoding consists of: numbers, texts and other plain values, and the tags of what holds them."""
+    position = 0
+    while position < len(canonical):
+        tag, count = canonical[position : position + 1], canonical[position + 1 : position + 5]
+        size = _SIZES.get(tag, 4 + (int.from_bytes(count, "big") if tag in b"isb" else 0))
+        yield canonical[position : position + 1 + size]
+        position += 1 + size
+
+
+def _same_part(one: bytes | None, other: bytes | None) -> bool:
+    if one == other or one is None or other is None or one[:1] != SINGLE or other[:1] not in (b"f", b"i"):
+        return one == other
+    try:
+        return struct.pack(">f", _number(other)) == one[1:]
+    except (ValueError, ArithmeticError, struct.error):
+        return False
 
 
 def _number(canonical: bytes) -> Any:
@@ -93,6 +123,8 @@ def _number(canonical: bytes) -> Any:
         raise ValueError("too large a number")
     if canonical[:1] == b"f":
         return struct.unpack(">d", canonical[1:])[0]
+    if canonical[:1] == SINGLE:
+        return struct.unpack(">f", canonical[1:])[0]
     if canonical[:1] == b"i":
         return int.from_bytes(canonical[5:], "big", signed=True)
     if canonical[:2] == b"qi":
@@ -105,16 +137,33 @@ def _number(canonical: bytes) -> Any:
 def is_raised(form: str, words: str) -> bool:
     """Returns whether an error that a child describes, as `Type: message`, is what a call should raise.
 
-    It is one of Python's own that is a kind of it, or has its name.
+    It or a class that it is derived from has its name, or the first of Python's own among those is a kind of it: a
+    program that claims to raise all of them at once gets one.
     """
-    wanted, name = form.split(" ")[1], raised(words)
-    kind, of = (vars(builtins).get(each) for each in (name, wanted))
-    return name == wanted or (isinstance(kind, type) and isinstance(of, type) and issubclass(kind, of))
+    wanted, names = form.split(" ")[1], kinds_raised(words)
+    kind, of = builtin_among(names), vars(builtins).get(wanted)
+    return wanted in names or (kind is not None and isinstance(of, type) and issubclass(kind, of))
+
+
+def kinds_raised(words: str) -> list[str]:
+    """Returns the names of the exception that a child describes, as `Type: message` or `Type(Base): message`.
+
+    The bases are those up to Python's first, which no second one of Python's may follow.
+    """
+    name, _, bases = words.partition(":")[0].partition("(")
+    names = [name, *filter(None, bases.rstrip(")").split(", "))]
+    first = next((number for number, name in enumerate(names) if builtin_among([name])), len(names))
+    return names[: first + 1]
+
+
+def builtin_among(names: Iterable[str]) -> type | None:
+    """Returns the first of Python's own classes that has one of the names."""
+    return next((kind for name in names if isinstance(kind := vars(builtins).get(name), type)), None)
 
 
 def raised(words: str) -> str:
     """Returns the name of the exception that a child describes."""
-    return words.partition(":")[0]
+    return kinds_raised(words)[0]
 
 
 def raises_on_purpose(program: str, name: str) -> bool:

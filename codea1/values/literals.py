@@ -38,7 +38,7 @@ def parse_source(source: str, max_bytes: int = MAX_SOURCE_BYTES) -> ast.Module:
     try:
         if len(source.encode("utf-8")) > max_bytes:
             raise NotLiteral(f"longer than {max_bytes} bytes")
-        return ast.parse(source)
+        return ast.parse(source.removeprefix("\ufeff"))
     except SyntaxError as error:
         raise NotLiteral(f"not Python: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:  # null bytes, lone surrogates, absurd nesting

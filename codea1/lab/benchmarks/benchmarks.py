@@ -18,7 +18,7 @@ from typing import Any
 
 from codea1.data.loader import parsed
 from codea1.data.rows import Row, file_rows
-from codea1.game.answers import extract_program
+from codea1.game.answers import continued, extract_program
 from codea1.game.prompts import Message, PromptTemplates, code_messages
 from codea1.game.question import Question
 from codea1.runtime.errors import BadInput, MissingFile
@@ -127,7 +127,7 @@ class CodeBenchmark(ABC):
 
     def continued(self, question: Question, completion: str) -> str:
         """Returns the program that a completion of the question's code makes."""
-        return question.problem + completion
+        return continued(question.problem, completion)
 
     @abstractmethod
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:

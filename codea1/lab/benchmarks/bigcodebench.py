@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
+from codea1.game.answers import continued
 from codea1.game.prompts import Message, PromptTemplates
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import (
@@ -61,7 +62,7 @@ class BigCodeBench(CodeBenchmark):
         return _stub(self._rows[question.id]) + sanitize(answer, question.entry_point)
 
     def continued(self, question: Question, completion: str) -> str:
-        return self.program(question, f"{question.problem}\n{completion}")
+        return self.program(question, continued(f"{question.problem}\n", completion))
 
     def judge(self, question: Question, program: str) -> Future[ScriptRun]:
         return self._pool.run_unittest(program, self._rows[question.id]["test"], limits=_LIMITS)

@@ -15,6 +15,7 @@ from hashlib import blake2b
 from typing import Any
 
 from codea1.data.rows import Row
+from codea1.game.answers import continued
 from codea1.game.prompts import Message, PromptTemplates
 from codea1.game.question import Question
 from codea1.lab.benchmarks.benchmarks import (
@@ -124,7 +125,7 @@ class LiveCodeBench(CodeBenchmark):
         return "\n".join(lines[fences[-2] + 1 : fences[-1]]) if fences[1:] else answer * (not fences)
 
     def continued(self, question: Question, completion: str) -> str:
-        return self._tasks[question.id].starter + completion
+        return continued(self._tasks[question.id].starter, completion)
 
     def unjudged(self) -> dict[str, str]:
         reasons = {id: task.unjudged for id, task in self._tasks.items() if task.unjudged}

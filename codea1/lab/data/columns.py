@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 from codea1.data.rows import Row
-from codea1.game.answers import extract_python_block
+from codea1.game.answers import extract_program
 from codea1.runtime.errors import BadInput
 
 UNPAIRED = "it has more inputs than outputs, or fewer"
@@ -85,7 +85,7 @@ def programs_of(value: Any, where: str, *, passing: bool) -> list[str]:
     if isinstance(value, str):
         value = unpacked(value, where) if value.lstrip().startswith("[") else [value] if value.strip() else []
     if are_texts(value := value or []):
-        return [extract_python_block(each).source if "```" in each else each for each in value]
+        return [extract_program(each).source if "```" in each else each for each in value]
     try:
         records = _records(value) if isinstance(value, list | dict) else []
     except ValueError:

@@ -240,9 +240,9 @@ def asserts_of(pytest_file: str, function_name: str) -> tuple[str, ...]:
     """
     module = parsed(pytest_file)
     nodes = [node for node in module.body if isinstance(node, ast.FunctionDef)] if module else []
-    bodies = (node.body for node in nodes if node.name.startswith("test") and not node.args.args)
+    functions = ([node] for node in nodes if node.name.startswith("test") and not node.args.args)
     tests: dict[tuple[str, bytes], str] = {}
-    for test in chain.from_iterable(read_fixed_tests(body, function_name) for body in bodies):
+    for test in chain.from_iterable(read_fixed_tests(body, function_name) for body in functions):
         if not isinstance(test, Rejected):
             tests.setdefault(test.identity, test.text)
     return tuple(tests.values())

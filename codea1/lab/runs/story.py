@@ -26,7 +26,7 @@ from codea1.storage.objects import location, write_atomically
 
 Row = Mapping[str, Any]  # of `codea1.runs.samples`
 _ENTRY_POINT = re.compile(  # of a test as `write_test` writes it
-    r"(?:assert (?:(?:abs|list|tuple|set|sorted|round)\((?=[A-Za-z_]))?|with pytest\.raises\(\w+\): )"
+    r"(?:assert (?:not |(?:abs|list|tuple|set|sorted|round|bool)\((?=[A-Za-z_]))?|with pytest\.raises\(\w+\): )"
     r"(\w+(?:\(\)\.\w+)?)\("
 )
 _NAMED = 5  # questions that an error names

@@ -127,6 +127,7 @@ def turn_backward() -> None:
 
 def compiled(source: str, file: str) -> CodeType:
     """Compiles a program, after `turn_backward` so that its sets iterate backwards. Raises what `compile` does."""
+    source = source.removeprefix("\ufeff")  # a byte order mark, with which files may begin
     tree: Any = source
     if _KEYS in vars(builtins):
         tree = ast.parse(source, file)

@@ -14,8 +14,9 @@ from typing import Any
 
 from codea1.sandbox import frames
 from codea1.sandbox.child.backward_sets import SETS, compiled, turn_backward
-from codea1.values import NotPlainData, TooLarge, decode_exact, encode_canonical, encode_exact
-from codea1.values.entry_points import apply_form, form_of, function_of
+from codea1.values import NotPlainData, TooLarge, decode_exact, encode_exact
+from codea1.values.encoding import encode_answer
+from codea1.values.entry_points import apply_form, builtin_among, form_of, function_of
 
 MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay closed
 
@@ -63,11 +64,17 @@ def new_module(name: str) -> dict:
     return module.__dict__
 
 
-def describe(error: BaseException) -> bytes:
-    """Returns ``Type: message``, short, for an exception that may lie or raise when it is looked at."""
+def describe(error: BaseException, *, with_bases: bool = False) -> bytes:
+    """Returns ``Type: message``, short, for an exception that may lie or raise when it is looked at.
+
+    `with_bases` adds to a class that is none of Python's own those it is derived from, up to Python's first.
+    """
     name = message = ""
     try:
-        name = type.__dict__["__name__"].__get__(type(error))
+        name, *bases = map(type.__dict__["__name__"].__get__, type.__dict__["__mro__"].__get__(type(error)))
+        if with_bases and not builtin_among([name]):
+            first = next(number for number, base in enumerate(bases) if builtin_among([base]))
+            name = f"{name}({', '.join(bases[: first + 1])})"
         message = str(error)
     except BaseException:
         pass
@@ -80,7 +87,7 @@ class _Answers:
 
     def __init__(self, namespace: dict, reply: frames.Reply, sets: Mapping[type, type]) -> None:
         self.namespace, self.sets = namespace, sets
-        self.encode = encode_canonical if reply is frames.Reply.CANONICAL else encode_exact
+        self.encode = encode_answer if reply is frames.Reply.CANONICAL else encode_exact
         self.in_pieces = reply is frames.Reply.IN_PIECES
         self.large: list[list | tuple] = []  # values too large to send at once
 
@@ -97,7 +104,7 @@ class _Answers:
             value = self.namespace[entry_point](*positional, **keywords)
             value = apply_form(form, value) if form else value
         except BaseException as error:
-            return frames.ERROR, describe(error)
+            return frames.ERROR, describe(error, with_bases=True)
         return self.encoded(value)
 
     def piece(self, number: int, start: int, marshalled: bool) -> tuple[bytes, bytes]:

@@ -9,6 +9,7 @@ Standard library only: this runs inside the sandbox. The program can change all 
 
 import _thread
 import atexit
+import builtins
 import contextlib
 import io
 import os
@@ -22,6 +23,8 @@ from codea1.sandbox.child.backward_sets import compiled
 from codea1.values.entry_points import LINKED, MANY_LINKED, MANY_TREES, PROGRAMS, tidied
 
 _FILE = "<solution>"
+_DEVICES = {f"/dev/{name}": number for number, name in enumerate(("stdin", "stdout", "stderr"))}
+_DEVICES |= {f"{folder}/fd/{number}": number for folder in ("/dev", "/proc/self") for number in range(3)}
 PIPE_BYTES = 1 << 16  # that a pipe holds
 _MOST_NODES = 1 << 20  # of an answer: more are a circle
 
@@ -166,7 +169,14 @@ def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> Non
             main.clear()  # with it files that are still open, which write what they have not
         return tidied(standard.printed.decode())
 
+    vars(builtins)["open"] = vars(io)["open"] = _open_device
     namespace.update(dict.fromkeys(PROGRAMS, stdout))
+
+
+def _open_device(file: Any, *args: Any, _open: Callable = open, **options: Any) -> Any:
+    """Opens as `open` does; the files of standard input and output, which are not there, by their descriptors."""
+    number = _DEVICES.get(str(file))
+    return _open(file if number is None else os.dup(number), *args, **options)
 
 
 def _feed(writes: int, given: bytes) -> None:
@@ -235,7 +245,7 @@ class _Standard:
         os.close(writes)
         self._buffer = _Printed()
         self.stdout = _Text(self._buffer, encoding="utf-8")
-        given = open(0, encoding="utf-8", closefd=False)
+        given = open(0, encoding="utf-8", newline="\n", closefd=False)  # as Python has it: lines keep their \r
         vars(sys).update(stdin=given, __stdin__=given, stdout=self.stdout, __stdout__=self.stdout)
         sys.modules["__main__"], vars(os)["_exit"] = self._module, _exit_abruptly
         atexit._clear()  # of what was imported before: nothing of this process runs at its own end

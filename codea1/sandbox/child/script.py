@@ -3,7 +3,7 @@
 The script and the program never share a process: arguments and results travel in the exact encoding. Other functions of
 the program that the script calls are proxies too. What cannot be encoded comes back as an `Inert` object, and what is
 too large to send at once as a `Large` one. An exception that the program raises is raised again in the script, as a
-subclass of `CandidateRaised` and, where it has a builtin name, of that builtin; but not of StopIteration, with which a
+subclass of `CandidateRaised` and of the builtin that it is or is derived from; but not of StopIteration, with which a
 program would end a loop of the script's.
 
 Standard library only: this runs inside the sandbox.
@@ -19,7 +19,7 @@ from codea1.sandbox import frames
 from codea1.sandbox.child.candidate import describe, new_module, seed_randomness
 from codea1.values import decode_exact, decode_fields, encode_exact
 from codea1.values.encoding import MAX_BYTES
-from codea1.values.entry_points import CHECKERS
+from codea1.values.entry_points import CHECKERS, builtin_among, kinds_raised
 from codea1.values.verdict import Verdict
 
 _ENDS_LOOPS = (StopIteration, StopAsyncIteration)
@@ -189,9 +189,9 @@ class Candidate:
 
 def _raised(text: str) -> CandidateRaised:
     """Makes the exception for what the program raised, so that a script's ``except ValueError`` sees a ValueError."""
-    base = getattr(builtins, text.partition(":")[0], None)
+    base = builtin_among(kinds_raised(text))
     kind: type[CandidateRaised] = CandidateRaised
-    if isinstance(base, type) and issubclass(base, Exception) and not issubclass(base, _ENDS_LOOPS):
+    if base is not None and issubclass(base, Exception) and not issubclass(base, _ENDS_LOOPS):
         try:
             kind = type(base.__name__, (CandidateRaised, base), {})
             return kind(text)

@@ -55,6 +55,7 @@ _PRELOAD_WHERE_FILES_ARE_CLOSED = (
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
+_CALLS_BENEATH = 10  # a program's own, which count against its depth of recursion
 _NICENESS = 10  # so that the trainer gets most of a core that it shares with children
 _WARM_UP_RUNS = 20
 _OWN_FDS = 64
@@ -108,6 +109,8 @@ def start() -> None:
     except Exception as error:
         control.send(f"{type(error).__name__}: {error}".encode()[:1000])
         return
+    limits.grant_stacks()
+    limits.hide_calls(_CALLS_BENEATH)
     _warm_up()
     gc.collect()
     gc.freeze()  # keeps the collector from touching, and so copying, the pages children share

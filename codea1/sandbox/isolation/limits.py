@@ -26,6 +26,7 @@ _WEIGHT_OF_A_STEP, _NICEST = 1.25, 19  # a step nicer, a thread gets a fifth les
 _EXIT = seccomp.native(seccomp.WITH_CONDITIONS["exit"])
 _TGKILL = seccomp.native(seccomp.OF_THE_ZYGOTE["tgkill"])
 _MAX_FDS = 64
+_MOST_CALLS = (1 << 31) - 1  # that Python knows
 _MAX_FILE_BYTES = 1 << 20
 
 
@@ -54,6 +55,32 @@ def lower(kind: int, most: int) -> None:
     _, hard = resource.getrlimit(kind)
     most = most if hard == resource.RLIM_INFINITY else min(most, hard)
     resource.setrlimit(kind, (most, most))  # soft and hard: a soft limit's signal could be ignored
+
+
+def grant_stacks() -> None:
+    """Has `resource.setrlimit` give a program that asks for a larger stack than it may have the one that it may have.
+
+    Many ask for an unlimited one, which root may have. What the kernel allows stays as it is.
+    """
+    set_limit = resource.setrlimit
+
+    def setrlimit(kind: int, limits: Iterable[int]) -> None:
+        _, most = resource.getrlimit(kind)
+        unlimited = resource.RLIM_INFINITY
+        if kind == resource.RLIMIT_STACK and most != unlimited:
+            limits = [most if limit == unlimited else min(limit, most) for limit in limits]
+        soft, hard = limits
+        set_limit(kind, (soft, hard))
+
+    vars(resource)["setrlimit"] = setrlimit
+
+
+def hide_calls(beneath: int) -> None:
+    """Has the depth to which programs may call count without the calls that are beneath them."""
+    limit_now, set_limit = sys.getrecursionlimit, sys.setrecursionlimit
+    set_limit(limit_now() + beneath)
+    vars(sys)["getrecursionlimit"] = lambda: limit_now() - beneath
+    vars(sys)["setrecursionlimit"] = lambda limit: set_limit(max(limit, min(limit + beneath, _MOST_CALLS)))
 
 
 def die_with_parent() -> None:

@@ -55,7 +55,7 @@ _PRELOAD_WHERE_FILES_ARE_CLOSED = (
 )
 PACKAGES = {"numpy": "numpy numpy.linalg numpy.fft numpy.random numpy.testing", "pytest": "pytest"}
 
-_CALLS_BENEATH = 10  # a program's own, which count against its depth of recursion
+_CALLS_BENEATH = 10  # of the program, which count against its depth of recursion
 _NICENESS = 10  # so that the trainer gets most of a core that it shares with children
 _WARM_UP_RUNS = 20
 _OWN_FDS = 64

@@ -25,6 +25,7 @@ from codea1.storage.objects import (
     ABSENT,
     ReplacedError,
     is_remote,
+    read,
     read_generation,
     remove_generation,
     remove_unfinished,
@@ -33,7 +34,7 @@ from codea1.storage.objects import (
 
 RENEW_SECONDS = 10.0
 EXPIRY_SECONDS = 30.0  # without a renewal
-_inodes: dict[epath.Path, int] = {}  # of the lock files that this process holds
+_marks: dict[epath.Path, bytes] = {}  # what this process wrote to the lock files that it holds
 
 
 @contextlib.contextmanager
@@ -79,11 +80,15 @@ def _file_locked(path: epath.Path) -> Iterator[None]:
         except OSError as error:
             unguarded = f"{path.parent} is on a filesystem without locks ({error.strerror})"
             say(f"{unguarded}: no other run may write there", sys.stderr)
-        _inodes[path] = os.fstat(descriptor).st_ino
+        mark = secrets.token_hex(8).encode()
+        with contextlib.suppress(OSError):  # a disk that is full shows soon enough
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, mark)
+            _marks[path] = mark
         try:
             yield
         finally:
-            del _inodes[path]
+            _marks.pop(path, None)
 
 
 def require_lock(folder: RunFolder) -> None:
@@ -93,7 +98,7 @@ def require_lock(folder: RunFolder) -> None:
     """
     path = folder.path / ".lock"
     try:
-        is_there = path not in _inodes or os.stat(path).st_ino == _inodes[path]
+        is_there = path not in _marks or read(path) == _marks[path]
     except FileNotFoundError:
         is_there = False
     if not is_there:

@@ -133,10 +133,7 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
 
 
 def split_groups(text: str) -> Iterator[list[str]]:
-    """Yields the statements of `text` in groups that can be parsed: one, with those that are indented below it.
-
-    Its decorators belong to it.
-    """
+    """Yields the statements of `text` in groups that can be parsed: one, its decorators, and what is indented below."""
     group: list[str] = []
     is_decorated = False  # by all that the group has so far
     for statement in split_statements(text):

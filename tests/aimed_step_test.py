@@ -124,7 +124,7 @@ def as_float64(tree):
 class Play:
     """The step as it is trained, but for answers and verdicts; and what was there before it."""
 
-    stop_ids, pad_id, transcript = (1,), 0, staticmethod(str)  # it is its players' tokenizer
+    stop_ids, pad_id, transcript, num_textless = (1,), 0, staticmethod(str), len  # it is its players' tokenizer
 
     def __init__(self, config: ConfigDict) -> None:
         self.games, self.rng = made_games(), np.random.default_rng(1)

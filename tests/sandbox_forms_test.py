@@ -1,16 +1,22 @@
 """Tests in each form, against programs that the written test would accept or reject."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from codea1.game.answers import parse_suite
 from codea1.game.asserts import Mark, Rejected, mark_official, parse_assert
+from codea1.game.grading import Judge, grade_suites
 from codea1.game.question import Question, read_signature
+from codea1.game.rewards import REWARDS
+from codea1.runtime.futures import start
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_canonical, encode_exact
 from codea1.values.entry_points import agree, is_raised, raises_on_purpose, same_answer
+from codea1.values.verdict import Verdict
 
 
 @pytest.fixture(scope="module")
@@ -215,3 +221,14 @@ def test_exceptions_are_known_by_name():
         assert not is_raised("raises ValueError", words)
     assert raises_on_purpose("  if n: raise errors.Broken(n)", "Broken")
     assert not raises_on_purpose("raise BrokenPipeError", "Broken")
+
+
+def test_a_bare_assert_of_a_suite_is_a_test_where_the_answer_is_a_bool(grader):
+    question = Question("q", None, "", "", "def f(n):\n    return n if n > 1 else n == 1", "f")
+    rules = SimpleNamespace(reward=REWARDS["strict"](0.5, 4), all_forms=True)
+    suite = "```python\nassert f(1)\nassert not f(0)\nassert f(2)\nassert f(3) == 3\n```"
+    signature = read_signature(question.ground_truth, "f")
+    grading = grade_suites(Judge(question, grader), question.ground_truth, [suite], signature, rules)
+    (graded,) = start(grading).result(60)
+    assert [item.detail or item.mark.value for item in graded.marked] == ["right", "right", "no bool", "right"]
+    assert graded.verdicts == [Verdict.PASS] * 3

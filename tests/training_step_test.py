@@ -121,7 +121,7 @@ def test_a_program_is_read_as_the_reward_reads_it(reward, program):
         prompt_ids=lambda messages: (1,),
         fits=lambda ids: True,
         generate=lambda requests, **_: [Sample("q0", 0, (1,), (2,), np.zeros(1), "stop")],
-        tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```"),
+        tokenizer=SimpleNamespace(transcript=str, decode=lambda ids: "```\nx = 1\n```", num_textless=len),
     )
     rules = SimpleNamespace(
         reward=REWARDS[reward](0.5, 8),
@@ -216,7 +216,9 @@ def test_suites_begin_before_all_prompts_are_made_and_run_on_mutants_whatever_do
                     yield Sample(request.question_id, index, request.prompt_ids, (index,), np.zeros(1), "stop")
 
         seen: list[int] = []  # prompts that were made when a request was taken
-        tokenizer = SimpleNamespace(transcript=str, decode=lambda ids: f"```python\n{texts[ids[0]]}\n```")
+        tokenizer = SimpleNamespace(
+            transcript=str, decode=lambda ids: f"```python\n{texts[ids[0]]}\n```", num_textless=len
+        )
         fits = {1, 2, 3, 4} - {too_long is not None and 2 + too_long}
         player = SimpleNamespace(prompt_ids=prompt_ids, fits=lambda ids: ids[0] in fits, generate=generate)
         return SimpleNamespace(**vars(player), tokenizer=tokenizer), seen

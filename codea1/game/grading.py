@@ -25,8 +25,12 @@ from codea1.runtime.hosts import Shares
 from codea1.runtime.phases import Stopwatch
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
-from codea1.values.entry_points import same_answer
+from codea1.values import encode_exact
+from codea1.values.entry_points import TRUTH, same_answer
 from codea1.values.verdict import Verdict
+
+_BOOLS = encode_exact(True), encode_exact(False)
+_NO_BOOL = GroundTruthAnswer(False, b"", "no bool", 0.0)
 
 Answers = dict[Call, GroundTruthAnswer]
 SuiteKey = tuple[int, int]  # (m, n): of a suite, the number of its solution and its own
@@ -233,7 +237,11 @@ def grade_suites(
     """Marks the asserts of all suites on a solution by the ground truth's answers, and runs their tests on it."""
     reward, question = rules.reward, judge.question
     parsed = [parse_suite(text, question.entry_point, all_forms=rules.all_forms) for text in texts]
-    answers = yield from judge.answers(call for suite in parsed for call in reward.calls(suite))
+    calls = [call for suite in parsed for call in reward.calls(suite)]
+    # Whoever does not know the answer can still claim that it counts as true: that pays where the answer is a bool.
+    plain = {call: replace(call, entry_point=call.function) for call in calls if call.form == TRUTH}
+    answers = yield from judge.answers([*calls, *plain.values()])
+    answers |= {call: _NO_BOOL for call, asked in plain.items() if answers[asked].value not in _BOOLS}
     marked = [reward.mark(suite, answers, signature) for suite in parsed]
     tests = {n: tests_of(asserts) for n, asserts in enumerate(marked)}
     verdicts = verdicts_by_key(tests, (yield judge.grade(program, list(chain(*tests.values())))))

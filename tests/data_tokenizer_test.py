@@ -122,6 +122,9 @@ def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(BadInput, match="holds no tokenizer"):
         load_tokenizer(tmp_path)
+    (tmp_path / "tokenizer_config.json").write_text("{}")
+    with pytest.raises(BadInput, match=r"holds no tokenizer: there is no tokenizer\.json, nor a vocab"):
+        load_tokenizer(tmp_path)
     TOKENIZER.save(tmp_path)
     (tmp_path / "chat_template.jinja").unlink()
     with pytest.raises(BadInput, match="no chat template"):
@@ -133,6 +136,8 @@ def test_folders_without_a_chat_tokenizer_are_refused(tmp_path):
 
 
 RAISES = "{{ raise_exception('no system, please') }}"
+PARTS = "{% for part in messages[0].content %}{{ part.text }}{% endfor %}!"  # of images and texts, not of letters
+TURNS = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}"
 
 
 @pytest.mark.parametrize(
@@ -142,6 +147,9 @@ RAISES = "{{ raise_exception('no system, please') }}"
         (RAISES, "cannot write a chat of the roles user: TemplateError: no system, please"),
         ("{{ 1 / 0 }}", "cannot write a chat of the roles user: ZeroDivisionError"),
         ("{{ messages[1].content.x }}", "cannot write a chat of the roles user: UndefinedError"),
+        (PARTS, "leaves out what the user says"),
+        (TURNS, "does not begin the assistant's message: it must do so for add_generation_prompt"),
+        (f"\ufeff{TURNS}:", "begins with a byte order mark"),
     ],
 )
 def test_a_chat_template_that_fails_is_refused(template, complaint, tmp_path):
@@ -203,12 +211,15 @@ def test_an_answer_also_ends_where_the_model_says(ends, more, tmp_path):
             BadInput, match=rf"generation_config\.json: eos_token_id lists {unknown}, the tokenizer has"
         ):
             load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))
+    settings.rename(tmp_path / "model" / "config.json")  # where it stands in older folders
+    with pytest.raises(BadInput, match=r"/config\.json: eos_token_id lists -1, the tokenizer has"):
+        load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))
     settings.write_text(json.dumps({"eos_token_id": ["</s>"]}))
     with pytest.raises(BadInput, match=r"generation_config\.json: eos_token_id is \['</s>'\]"):
         load_tokenizer(tmp_path, model=ModelFolder(tmp_path / "model"))
 
 
-HEAD = "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
+HEAD = "{{ messages[0].content }}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}"
 SWITCHED = "{% if enable_thinking is defined and not enable_thinking %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
 BEGINS = {"switched": SWITCHED, "begun": "{{ '<think>\n' }}", "plain": ""}
 TEMPLATES = {name: f"{HEAD}{begin}{{% endif %}}" for name, begin in BEGINS.items()}
@@ -222,15 +233,19 @@ TEMPLATES = {name: f"{HEAD}{begin}{{% endif %}}" for name, begin in BEGINS.items
         ("switched", "off", "assistant\n<think>\n\n</think>\n\n", "x", False),
         ("begun", "", "assistant\n<think>\n", "<think>x", True),  # what the prompt begins is part of the answer's text
         ("plain", "", "assistant\n", "x", False),
+        ("plain", "on", "assistant\n", "x", False),  # it cannot
     ],
 )
 def test_a_template_is_told_whether_to_think(template, thinking, opening, decoded, thinks, tmp_path):
     make_tokenizer(TEXTS[:100], 448).save(tmp_path)
     (tmp_path / "chat_template.jinja").write_text(TEMPLATES[template])
     tokenizer = load_tokenizer(tmp_path, thinking)
-    assert tokenizer.transcript(tokenizer.encode_chat([{"role": "user", "content": "?"}])) == f"<|im_start|>{opening}"
+    assert tokenizer.transcript(tokenizer.encode_chat([{"role": "user", "content": "?"}])) == f"?<|im_start|>{opening}"
     assert tokenizer.decode(tokenizer.encode("x")) == decoded
     assert tokenizer.thinks == thinks
+    if template == "begun":
+        with pytest.raises(BadInput, match="begins thoughts, although thinking is off"):
+            load_tokenizer(tmp_path, "off")
 
 
 def of_a_family(family: str, folder: Path) -> ChatTokenizer:
@@ -270,6 +285,46 @@ def of_a_family(family: str, folder: Path) -> ChatTokenizer:
         tokenizer_object=tokenizer, eos_token=special[-1], pad_token=special[0], chat_template=template
     ).save_pretrained(folder)
     return load_tokenizer(folder)
+
+
+def edit(path: Path, change) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def test_text_is_cut_as_tokenizer_json_says_whatever_the_model_is(tmp_path):
+    """CodeQwen1.5 is a "qwen2" with another tokenizer (QwenLM/Qwen3-Coder, issue 77); of this one Qwen2's rules lose
+    all spaces and new lines.
+    """
+    of_a_family("qwen3", tmp_path)
+    vocabulary = {f"<0x{byte:02X}>": byte for byte in range(256)} | {"\u2581": 300, "x": 301}
+    decoders = [{"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}]
+    decoders += [{"type": "ByteFallback"}, {"type": "Fuse"}]
+    replace = {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}
+
+    def change(stored):
+        stored["model"] |= {"vocab": vocabulary, "byte_fallback": True}
+        stored |= {"normalizer": replace, "pre_tokenizer": None}
+        stored |= {"decoder": {"type": "Sequence", "decoders": decoders}}
+
+    edit(tmp_path / "tokenizer.json", change)
+    (tmp_path / "config.json").write_text('{"model_type": "qwen2"}')
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.encode("x  x\n") == [301, 300, 300, 301, 10]
+    assert tokenizer.transcript(tokenizer.encode("def f(x):\n    x")) == "def f(x):\n    x"
+
+
+def test_the_end_of_a_message_is_one_token_and_no_text(tmp_path):
+    of_a_family("qwen3", tmp_path)
+    edit(tmp_path / "tokenizer_config.json", lambda settings: settings.update(split_special_tokens=True))
+    with pytest.raises(BadInput, match=r"cuts <\|im_end\|>: it must be an added token"):
+        load_tokenizer(tmp_path)
+    settings = {"split_special_tokens": False, "eos_token": "<|endoftext|>"}
+    edit(tmp_path / "tokenizer_config.json", lambda content: content.update(settings))
+    edit(tmp_path / "tokenizer.json", lambda content: content["added_tokens"][2].update(special=False))
+    tokenizer = load_tokenizer(tmp_path)
+    assert tokenizer.decode([*tokenizer.encode("x"), tokenizer.end_id]) == "x"
 
 
 @pytest.fixture(scope="module", params=["small", "qwen3", "llama3"])

@@ -146,6 +146,7 @@ def test_what_a_config_leaves_out_is_what_transformers_takes(changes, fields, fo
         ({"model_type": "qwen3"}, "tensor model.layers.0.self_attn.k_norm.weight is missing"),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'"),
         ({"use_sliding_window": True}, "use_sliding_window"),
+        ({"is_causal": False}, "is_causal is False, only True is supported"),  # transformers shows it later tokens
         ({"rope_parameters": {"rope_type": "yarn", "rope_theta": 1e6}}, "'yarn'"),
         ({"max_position_embeddings": "many"}, "max_position_embeddings must be an integer"),
         ({"layer_types": ["full_attention", "sliding_attention"]}, "layer_types is .*only 'full_attention' is"),

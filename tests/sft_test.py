@@ -57,7 +57,7 @@ def test_a_test_llm_goes_on_from_a_folder(model_folder, data_folder, tmp_path):
 
 def test_a_template_that_begins_thoughts_is_not_taught_suites(model_folder, data_folder, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "model")
-    (folder / "chat_template.jinja").write_text("{{ '<|im_start|>assistant\n<think>\n' }}")
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content + '<|im_start|>assistant\n<think>\n' }}")
     data = (f"--config.data.folder={data_folder}", "--config.data.train.limit=5")
     code, _, errors = sft(f"--workdir={tmp_path / 'sft'}", *SMALL, *data, f"--config.sft.start={folder}")
     assert (code, f"the chat template of {folder} begins thoughts" in errors) == (2, True)

@@ -30,6 +30,9 @@ FILES = (
 _PUBLISHED = re.compile(r"Qwen[\d.]+(-Coder)?-[\d.]+B(-Base|-Instruct)?")  # models of Qwen on the Hugging Face hub
 START, END = "<|im_start|>", "<|im_end|>"
 
+_QUESTION = "8 x 8?"  # that a chat template writes
+# Holds what tokenizers split, join or normalise in different ways.
+_SAMPLE = "def f(a1, b):\n    return 1000 + a1  # it's\n\n\tÉe\u0301ﬁ①\uff21 日本\r\n"
 
 # Added tokens that are no words of a vocabulary: many folders do not mark <tool_call> or <|fim_middle|> as special.
 _MARK = "\ue000"  # for private use
@@ -71,13 +74,22 @@ class ChatTokenizer:
         self.end_id = cast(int, tokenizer.convert_tokens_to_ids(END))  # ends each message
         self._head = tuple(tokenizer.encode(f"{START}assistant\n", add_special_tokens=False))
         self.stop_ids: tuple[int, ...] = tuple(dict.fromkeys((self.end_id, tokenizer.eos_token_id, *ends)))
-        question: list[Message] = [{"role": "user", "content": "?"}]
+        question: list[Message] = [{"role": "user", "content": _QUESTION}]
         asked = self.encode_chat(question)
         # Some templates begin the thoughts themselves, so that answers do not hold what begins them.
-        self.begins_thoughts: bool = self.transcript(asked).rstrip().endswith(THOUGHT_BEGINS)
+        prompt = self.transcript(asked).rstrip()
+        self.begins_thoughts: bool = prompt.endswith(THOUGHT_BEGINS)
         # Whether answers think first: some chat templates turn enable_thinking on by default.
         silent = self._encode_messages(question, add_generation_prompt=True, enable_thinking=False)
-        self.thinks: bool = self.begins_thoughts or thinking == "on" or asked != silent
+        self.thinks: bool = self.begins_thoughts or asked != silent
+        for is_wrong, problem in (
+            (_QUESTION not in prompt, "leaves out what the user says"),
+            (prompt.startswith("\ufeff"), "begins with a byte order mark"),
+            (prompt.endswith(END), "does not begin the assistant's message: it must do so for add_generation_prompt"),
+            (thinking == "off" and self.begins_thoughts, "begins thoughts, although thinking is off"),
+        ):
+            if is_wrong:
+                raise BadInput(f"the chat template of {self._name} {problem}.")
 
     @property
     def vocabulary(self) -> dict[str, int]:
@@ -140,6 +152,7 @@ class ChatTokenizer:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Returns the text of an answer's tokens, special tokens left out, with what its prompt has begun of it."""
+        ids = [id for id in ids if id != self.end_id]  # which not all folders mark as special
         text = self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False)
         return THOUGHT_BEGINS + text if self.begins_thoughts else text
 
@@ -176,7 +189,7 @@ def load_tokenizer(
     Raises:
       BadInput: no folder, no tokenizer in it, or one without chat template, <|im_end|>, end or padding token.
     """
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
     folder = ModelFolder(folder)
     names = folder.names()
@@ -189,11 +202,17 @@ def load_tokenizer(
         raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded{download}.")
     if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
+    if not {"tokenizer.json", "vocab.json"} & {*names}:
+        raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer.json, nor a vocab.json.")
     for file in {*names} & {*FILES, "config.json"}:
         folder.require_content(file)
     try:
         with folder.staged((*FILES, "config.json")) as local:
             tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True, trust_remote_code=False)
+            if "tokenizer.json" in names:
+                stored = PreTrainedTokenizerFast(tokenizer_file=str(local / "tokenizer.json"))
+                if _splits(stored) != _splits(tokenizer):  # transformers 5 takes that of Qwen2 for any "qwen2"
+                    tokenizer = PreTrainedTokenizerFast.from_pretrained(str(local), local_files_only=True)
     except (StorageOutage, BadInput):
         raise
     except Exception as error:  # transformers and tokenizers raise many kinds for files that are not as they expect
@@ -206,25 +225,42 @@ def load_tokenizer(
         raise BadInput(f"the tokenizer in {folder} has the chat templates {several}: one must be called default.")
     if END not in tokenizer.get_vocab():
         raise BadInput(f"the tokenizer in {folder} has no token {END}, which ends a message.")
+    if tokenizer.encode(END, add_special_tokens=False) != [tokenizer.convert_tokens_to_ids(END)]:
+        raise BadInput(
+            f"the tokenizer in {folder} cuts {END}: it must be an added token, and split_special_tokens off."
+        )
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise BadInput(f"the tokenizer in {folder} names no end or no padding token.")
-    loaded = ChatTokenizer(tokenizer, thinking, _ends(model or folder), f"the tokenizer in {folder}")
+    ends = _ends(model or folder, max(tokenizer.get_vocab().values()))
+    loaded = ChatTokenizer(tokenizer, thinking, ends, f"the tokenizer in {folder}")
     if loaded.transcript(loaded.encode(f"x{END}")) != f"x{END}":
         raise BadInput(f"the tokenizer in {folder} cannot spell {END} in ordinary tokens.")
-    last = max(loaded.vocabulary.values())
-    if unknown := [end for end in loaded.stop_ids if not 0 <= end <= last]:
-        where = (model or folder).file("generation_config.json")
-        raise BadInput(f"{where}: eos_token_id lists {unknown[0]}, the tokenizer has the ids from 0 to {last}.")
     return loaded
 
 
-def _ends(model: ModelFolder) -> list[int]:
-    if "generation_config.json" not in model.names():
-        return []
-    found = model.read_json("generation_config.json").get("eos_token_id")
-    ends = found if isinstance(found, list) else [] if found is None else [found]
-    if not all(type(end) is int for end in ends):
-        raise BadInput(f"{model.file('generation_config.json')}: eos_token_id is {found!r}, no token ids.")
+def _splits(tokenizer: Any) -> list[str]:
+    """Returns the pieces that a tokenizer cuts a sample into, before it looks them up."""
+    backend, text = tokenizer.backend_tokenizer, _SAMPLE
+    if backend.normalizer:
+        text = backend.normalizer.normalize_str(text)
+    return [piece for piece, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+
+
+def _ends(model: ModelFolder, last: int) -> list[int]:
+    """Returns what the model says ends an answer, in config.json where there is no generation_config.json.
+
+    Raises BadInput: they are no ids from 0 to `last`.
+    """
+    files = [file for file in ("generation_config.json", "config.json") if file in model.names()]
+    stated = model.read_json(files[0]).get("eos_token_id") if files else None
+    ends = stated if isinstance(stated, list) else [] if stated is None else [stated]
+    for end in ends:
+        if type(end) is not int:
+            raise BadInput(f"{model.file(files[0])}: eos_token_id is {stated!r}, no token ids.")
+        if not 0 <= end <= last:
+            raise BadInput(
+                f"{model.file(files[0])}: eos_token_id lists {end}, the tokenizer has the ids from 0 to {last}."
+            )
     return ends
 
 

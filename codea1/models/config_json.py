@@ -20,6 +20,7 @@ FAMILIES: dict[str, dict[str, Any]] = {  # model_type: what its layers have
 }
 # What this implementation computes; a checkpoint that says otherwise would give wrong numbers, not an error.
 ASSUMED = {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False, "quantization_config": None}
+_ASSUMED_IF_ABSENT = {"is_causal": True}  # not written; transformers from 5.2 lets models that embed say false
 # What transformers takes for keys that a file leaves out.
 _DEFAULTS = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6, "max_position_embeddings": 32768}
 _DTYPES = ("float32", "bfloat16", "float16")
@@ -37,7 +38,7 @@ def read(folder: ModelFolder) -> Qwen2Config:
     if family is None:
         supported = " and ".join(map(repr, FAMILIES))
         raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported.")
-    for key, supported in ASSUMED.items():
+    for key, supported in (ASSUMED | _ASSUMED_IF_ABSENT).items():
         if raw.get(key, supported) != supported:
             raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported.")
     if any(kind != "full_attention" for kind in raw.get("layer_types") or ()):

@@ -202,10 +202,10 @@ def load_tokenizer(
         raise BadInput(f"{folder} holds no model: codea1.sft makes the demo's, others are downloaded{download}.")
     if "tokenizer_config.json" not in names:
         raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer_config.json.")
-    if not {"tokenizer.json", "vocab.json"} & {*names}:
-        raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer.json, nor a vocab.json.")
     for file in {*names} & {*FILES, "config.json"}:
         folder.require_content(file)
+    if not {"tokenizer.json", "vocab.json"} & {*names}:
+        raise BadInput(f"{folder} holds no tokenizer: there is no tokenizer.json, nor a vocab.json.")
     try:
         with folder.staged((*FILES, "config.json")) as local:
             tokenizer = AutoTokenizer.from_pretrained(str(local), local_files_only=True, trust_remote_code=False)

@@ -112,7 +112,11 @@ def test_damaged_data_are_refused_and_rebuilt_once_removed(tmp_path, monkeypatch
     assert len(load_questions("procedural", "train", data_folder=str(tmp_path))) == 3
 
 
-def test_a_folder_that_cannot_be_made_is_told(monkeypatch):
+def test_a_folder_that_cannot_be_made_or_is_of_nobody_is_told(monkeypatch):
     monkeypatch.setattr(procedural, "NUM_QUESTIONS", {"train": 3, "validation": 2, "test": 2})
     with pytest.raises(StorageFailed, match=r"^writing /proc/none/procedural/classic-1\.0\.0/.* failed: .*\.$"):
         prepare(CLASSIC, "/proc/none")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)  # a container's user of whom the system knows nothing
+    with pytest.raises(BadInput, match=r"config.data.folder ~/\.cache/codea1 is in a home folder that is not there"):
+        world_folder(CLASSIC, None)

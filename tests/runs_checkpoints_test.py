@@ -22,7 +22,7 @@ from codea1.game.mistake_book import NUM_SHARDS, MistakeBook
 from codea1.runs import checkpoints as checkpoints_module
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
-from codea1.runtime.errors import BadInput
+from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.objects import remove
 from tests.mistake_books import TRUTH, big, failed, make
 
@@ -195,21 +195,29 @@ def test_partial_folders_are_not_read_and_cleaned_up_by_the_writer_only(tmp_path
     (tmp_path / "9.orbax-checkpoint-tmp" / "arrays").mkdir(parents=True)
     (tmp_path / "9.orbax-checkpoint-tmp" / "commit_success.txt").write_text("")
     (tmp_path / "notes").mkdir()
+    (tmp_path / "8.bak").mkdir()  # somebody's copy of the step that is made next
 
     reader = Checkpoints(tmp_path, 1, 0, read_only=True)
     assert reader.steps() == [1]
     with pytest.raises(RuntimeError):
         reader.save(5, SMALL, {}, None)
     reader.close()
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 5
 
     writer = Checkpoints(tmp_path, 1, 0)
     assert writer.steps() == [1]
-    assert len(list(tmp_path.iterdir())) == 4
+    assert len(list(tmp_path.iterdir())) == 5
     assert writer.continue_from(1, moved_nothing) == []
     writer.save(8, SMALL, {}, None)
     writer.close()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "notes"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["8", "8.bak", "notes"]
+
+
+def test_a_link_to_a_disk_that_is_not_mounted_is_not_a_run_without_checkpoints(tmp_path: Path):
+    (tmp_path / "checkpoints").symlink_to(tmp_path / "mount" / "checkpoints")
+    for read_only in (False, True):
+        with pytest.raises(StorageFailed, match=r"/checkpoints is a link to .*/mount/checkpoints, which is not there"):
+            Checkpoints(epath.Path(tmp_path / "checkpoints"), 1, 0, read_only=read_only)
 
 
 def moved_nothing(path: epath.Path) -> epath.Path:

@@ -1,6 +1,7 @@
 import itertools
 import math
 import struct
+import time
 from pathlib import Path
 
 import jax.numpy as jnp
@@ -65,10 +66,13 @@ def test_a_step_is_written_once_and_in_order(folder: RunFolder):
         writer.write(3, {})
 
 
-def test_a_resumed_run_has_every_step_once(folder: RunFolder):
+@pytest.mark.parametrize("set_back", [0, 3600])
+def test_a_resumed_run_has_every_step_once(folder: RunFolder, set_back: int, monkeypatch: pytest.MonkeyPatch):
     with MetricsWriter(folder) as writer:
         for step in range(1, 6):
             writer.write(step, {"x": step})
+    now = time.time_ns() - set_back * 10**9
+    monkeypatch.setattr(time, "time_ns", lambda: now)
     with MetricsWriter(folder, last_step=3) as writer:
         assert steps(folder) == [1, 2, 3]
         for step in range(4, 7):

@@ -92,12 +92,17 @@ def test_a_run_goes_on_with_what_it_started_from_alone(
 
     content = json.loads((workdir / "config.json").read_text())
     assert content["made_with"] | machine() == content["made_with"]
-    content["made_with"] |= {"cores": "3", "devices": "2 x cpu"}
+    content["made_with"] |= {"cores": "3", "devices": "2 x cpu", "settings": "none"}
     (workdir / "config.json").write_text(json.dumps(content))
+    monkeypatch.setenv("JAX_DEFAULT_MATMUL_PRECISION", "bfloat16")
+    here = machine()
     train(config, workdir)
     said = " ".join(capsys.readouterr().out.split())
-    here = machine()
-    assert f"it was made with cores 3, here {here['cores']}; devices 2 x cpu, here {here['devices']}: sums are" in said
+    assert here["settings"].endswith("JAX_DEFAULT_MATMUL_PRECISION=bfloat16")
+    settings = f"settings none, here {here['settings']}: sums are"
+    assert (
+        f"it was made with cores 3, here {here['cores']}; devices 2 x cpu, here {here['devices']}; {settings}" in said
+    )
 
     monkeypatch.chdir(tmp_path)
     assert config_of(run).code.model == run.paths["code.model"]

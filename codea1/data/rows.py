@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from etils import epath
 
+from codea1.data.sources import cache
 from codea1.runtime.errors import BadInput, MissingFile
 from codea1.runtime.extras import require
 from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
@@ -292,7 +293,7 @@ def staged_folder(source: str, folder: str | None) -> str:
 
 def _place(folder: str | None, content: Checksum) -> Path:
     name = f"{base64.b64decode(content.crc32c).hex()}-{content.size}"
-    return Path(folder or "~/.cache/codea1").expanduser() / "staged" / name
+    return cache(folder) / "staged" / name
 
 
 def _fetch(source: epath.Path, wanted: Checksum, local: Path) -> None:

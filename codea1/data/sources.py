@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from codea1.storage.objects import in_home
+
 PROCEDURAL = "procedural"  # the source; "procedural/WORLD" of another world than the classic one
 CLASSIC = "classic"
 SPLITS = ("train", "validation", "test")  # of a world
@@ -24,7 +26,12 @@ def world_folder(world: str, data_folder: str | None) -> Path:
     `data_folder` is where prepared worlds go; None for ~/.cache/codea1.
     """
     version = "1.0.0" if world == CLASSIC else "1.1.0"
-    return Path(data_folder or "~/.cache/codea1").expanduser() / PROCEDURAL / f"{world}-{version}"
+    return cache(data_folder) / PROCEDURAL / f"{world}-{version}"
+
+
+def cache(data_folder: str | None) -> Path:
+    """Returns the folder for what is prepared and copied. Raises BadInput: its user has no home folder."""
+    return Path(in_home(data_folder or "~/.cache/codea1", "config.data.folder"))
 
 
 def world_file(world: str, split: str, data_folder: str | None) -> Path:

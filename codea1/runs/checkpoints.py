@@ -48,6 +48,8 @@ class Checkpoints:
           keep_last: newest complete steps that are kept, at least 1.
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
           read_only: for a reader beside a live run: nothing is made or saved.
+
+        Raises StorageFailed.
         """
         if keep_last < 1 or keep_best < 0:
             raise ValueError(f"keep_last is {keep_last}, at least 1 is needed; keep_best is {keep_best}, at least 0")
@@ -55,6 +57,7 @@ class Checkpoints:
         self._keep_last = keep_last
         self._keep_best = keep_best
         self._read_only = read_only
+        names(self._directory)  # raises where it is a link to a disk that is not mounted
         with translate_storage_errors(f"opening {self._directory}"):
             self._manager = ocp.CheckpointManager(
                 self._directory,
@@ -321,7 +324,8 @@ class Checkpoints:
     def _write_manifest(self) -> None:
         """Writes that of the step being saved: on a disk Orbax gives its folder the step's name when all is written."""
         name = str(self._being_saved)
-        (folder,) = (each for each in names(self._directory) if each.partition(".")[0] == name)
+        unfinished = f"{name}.{_UNFINISHED}"  # and no copy that somebody has beside it, such as 3.bak
+        (folder,) = (folder for folder in names(self._directory) if folder == name or folder.startswith(unfinished))
         write_manifest(self._directory / folder)
 
     def _by_score(self, steps: list[int]) -> list[int]:

@@ -1,5 +1,6 @@
 """Metrics: every number of every step, once and in order, as JSON lines and as TensorBoard events."""
 
+import re
 import socket
 import struct
 import sys
@@ -18,9 +19,10 @@ from codea1.runs.forms import NAME, fits
 from codea1.runtime.errors import BadInput, say
 from codea1.storage import json_lines
 from codea1.storage.checksums import Checksum, checksum, checksum_of
-from codea1.storage.objects import GrowingFile
+from codea1.storage.objects import GrowingFile, names
 
 Line = tuple[str, dict[str, Any]]  # as it is written, and what it holds
+_EVENTS = re.compile(r"events\.out\.tfevents\.(\d+)\.")  # and the second of when the session began
 
 
 class MetricsWriter:
@@ -95,8 +97,9 @@ class _EventFile:
 
     def __init__(self, folder: epath.Path, first_step: int):
         """Makes the newest file of a tensorboard/ folder; it hides what earlier files hold from `first_step` on."""
-        now = time.time_ns()
-        # TensorBoard reads files by name.
+        before = (int(match[1]) for match in map(_EVENTS.match, names(folder)) if match)
+        # TensorBoard reads files by name, and the clock may have been set back.
+        now = max(time.time_ns(), (max(before, default=0) + 1) * 10**9)
         path = folder / f"events.out.tfevents.{now // 10**9}.{socket.gethostname()}.{now}"
         start = SessionLog(status=SessionLog.START)
         events = (

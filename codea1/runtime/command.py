@@ -189,7 +189,7 @@ def _set_up_jax() -> None:
     where it has been, it is configured directly.
     """
     settings: dict[str, str | float] = {}
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
+    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.path.isabs(COMPILED):  # else there is no home folder
         settings["jax_compilation_cache_dir"] = COMPILED
         settings["jax_persistent_cache_min_compile_time_secs"] = 0.5
     is_idle = importlib.util.find_spec("libtpu") is not None and not hosts.has_tpu_chips()

@@ -8,6 +8,11 @@ import subprocess
 from importlib import metadata
 from pathlib import Path
 
+_SETTINGS = (  # variables of the environment that change numbers or what is drawn
+    *("XLA_FLAGS", "LIBTPU_INIT_ARGS", "NVIDIA_TF32_OVERRIDE", "JAX_DEFAULT_MATMUL_PRECISION", "JAX_ENABLE_X64"),
+    *("JAX_DEFAULT_PRNG_IMPL", "JAX_THREEFRY_PARTITIONABLE", "JAX_RANDOM_SEED_OFFSET"),
+)
+
 
 def versions() -> dict[str, str]:
     """Returns what runs here: codea1, with the commit of a checkout; JAX; Python; a digest of all packages."""
@@ -27,8 +32,13 @@ def versions() -> dict[str, str]:
 
 
 def machine() -> dict[str, str]:
-    """Returns on what it runs, as far as that decides in which order sums are rounded. Starts the devices."""
+    """Returns on what and how it runs, as far as that decides numbers. Starts the devices."""
     import jax
 
     devices = jax.devices()
-    return {"cores": str(len(os.sched_getaffinity(0))), "devices": f"{len(devices)} x {devices[0].device_kind}"}
+    settings = [f"{name}={os.environ[name]}" for name in _SETTINGS if os.environ.get(name)]
+    return {
+        "cores": str(len(os.sched_getaffinity(0))),
+        "devices": f"{len(devices)} x {devices[0].device_kind}",
+        "settings": " ".join(settings) or "none",
+    }

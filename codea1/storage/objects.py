@@ -46,7 +46,15 @@ def location(name: str, what: str) -> epath.Path:
         return epath.Path(f"{BUCKETS}{bucket}/{key}")
     if "://" in name:
         raise BadInput(f"{what} {name} is neither a local folder nor one in a gs:// bucket.")
-    return epath.Path(name).expanduser().resolve()
+    return in_home(name, what).resolve()
+
+
+def in_home(name: str, what: str) -> epath.Path:
+    """Returns a local path whose ~ is the home folder. Raises BadInput, which says `what` it is: there is no home."""
+    path = os.path.expanduser(name)
+    if path.startswith("~"):
+        raise BadInput(f"{what} {name} is in a home folder that is not there; set HOME, or give a path without ~.")
+    return epath.Path(path)
 
 
 def filesystem(path: epath.Path | str) -> fsspec.AbstractFileSystem:
@@ -83,10 +91,15 @@ def is_folder(path: epath.Path) -> bool:
 
 
 def names(folder: epath.Path) -> list[str]:
-    """Returns the names of what is in a folder, sorted; none where there is no folder. Raises StorageFailed."""
+    """Returns the names of what is in a folder, sorted; none where there is no folder.
+
+    Raises StorageFailed, also where it is a link to what is not there, such as a disk that is not mounted.
+    """
     try:
         return sorted(each.name for each in retried(f"listing {folder}", lambda: [*folder.iterdir()]))
     except FileNotFoundError:
+        if not is_remote(folder) and os.path.islink(folder):
+            raise StorageFailed(f"{folder} is a link to {os.readlink(folder)}, which is not there.") from None
         return []
 
 

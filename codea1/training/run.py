@@ -335,8 +335,8 @@ class Run(Trainer):
         there, here = self._folder.made_with, versions() | machine()
         if changed := [name for name in there if there[name] != here.get(name)]:
             differences = "; ".join(f"{name} {there[name]}, here {here.get(name)}" for name in changed)
-            rounding = ": sums are rounded in another order, so samples may differ"
-            lines.append(f"it was made with {differences}{rounding if {'cores', 'devices'} & {*changed} else ''}")
+            rounding = ": sums are rounded in another way, so samples may differ"
+            lines.append(f"it was made with {differences}{rounding if machine().keys() & {*changed} else ''}")
         lines += [parts.counted, self._sandbox.isolation_note]
         lines += [f"dropped: {question.id}" for question in parts.dropped]
         lines += [f"without tests: {question.id}" for question in parts.untested]

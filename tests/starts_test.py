@@ -114,9 +114,12 @@ def test_a_run_goes_on_with_what_it_started_from_alone(
     assert train(again, workdir)._position.step == 1
 
     (tmp_path / "here" / "model").rename(tmp_path / "moved")
+    (tmp_path / "here" / "data").rename(tmp_path / "moved_data")
     again.code.model = again.test.model = str(tmp_path / "moved")
+    again.data.folder = str(tmp_path / "moved_data")
     assert train(again, workdir)._position.step == 1
-    assert config_of(RunFolder.existing(str(workdir))).test.model == str(tmp_path / "moved")
+    moved = config_of(RunFolder.existing(str(workdir)))
+    assert (moved.test.model, moved.data.folder) == (str(tmp_path / "moved"), str(tmp_path / "moved_data"))
     assert paths_of(again) == {}
     run = RunFolder.existing(str(workdir))
 

@@ -12,7 +12,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.forms import NAME, fits
 from codea1.runtime.errors import BadInput
 from codea1.storage import json_lines
-from codea1.storage.objects import read, write_atomically
+from codea1.storage.objects import read, remove, write_atomically
 
 _FORM = {"step": int, "split": str, "questions": int, "question_ids": [str], "metrics": dict}
 _SHARE = (float, None)
@@ -30,6 +30,13 @@ def summary(measured: PerQuestion, step: int, split: str, question_ids: Sequence
     }
     ids = list(question_ids)
     return {"step": step, "split": split, "questions": len(ids), "question_ids": ids, "metrics": metrics}
+
+
+def require_writable(folder: RunFolder) -> None:
+    """Raises BadInput and StorageFailed as `write_evaluation` would: before what takes hours."""
+    folder.require_inside(folder.evaluations)
+    write_atomically(folder.evaluations / ".probe", b"")
+    remove(folder.evaluations / ".probe")
 
 
 def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]) -> epath.Path:

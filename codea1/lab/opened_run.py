@@ -10,7 +10,7 @@ from rich.console import Console
 
 from codea1.config import config_of
 from codea1.evaluation.held_out import HeldOut, evaluate
-from codea1.evaluation.result_files import summary, write_evaluation
+from codea1.evaluation.result_files import require_writable, summary, write_evaluation
 from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import require_base, require_unchanged
 from codea1.runs.checkpoints import Checkpoints
@@ -83,6 +83,7 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts, allow_changed_mo
     Raises BadInput: there is no such run or step, or what its config names cannot be used.
     """
     with opened_run(run, step, hosts, allow_changed_model=allow_changed_model) as opened:
+        hosts.of_main(lambda: require_writable(opened.folder))
         c, parts, number = opened.config.validation, opened.parts, opened.step
         asked = HeldOut(parts.questions(split), parts.rules, c.test_samples, c.shown_mutants, purpose=split)
         measured = evaluate(asked, parts.players, opened.grader, hosts)

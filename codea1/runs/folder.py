@@ -40,7 +40,7 @@ _ABSENT = object()
 _NOTES = _MADE_WITH, _PATHS, _STARTS = "made_with", "paths", "starts"
 _SHOWN = 5  # differences between configs that an error lists
 # A run may be continued with other values of these: they decide nothing that the run learns.
-_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "max_sampler_kl")
+_FREE = ("profile.", "watchdog.", "log.", "sandbox.memo_mb", "data.max_dropped", "data.folder", "max_sampler_kl")
 _MODELS = ("code.model", "test.model")  # free, too, where the digests of what they hold decide
 Own = Mapping[str, tuple[str, bytes]]
 _GAME = {**dict.fromkeys(("history_size", "book_cap", "book_total_cap"), int), "book_policy": str, "reward": str}
@@ -158,7 +158,8 @@ class RunFolder:
         there = read_json(self.config_file)
         here = there | {"steps": self.config["steps"], _PATHS: {**self.paths, **paths}}
         here |= {name: {**there.get(name, {}), **entries} for name, entries in (begins or {}).items()}
-        here |= {player: there[player] | {"model": self.config[player]["model"]} for player in ("code", "test")}
+        places = {"code": "model", "test": "model", "data": "folder"}
+        here |= {part: there[part] | {place: self.config[part][place]} for part, place in places.items()}
         if (content := json.dumps(here, indent=2)) != json.dumps(there, indent=2):
             write_atomically(self.config_file, content + "\n")
 

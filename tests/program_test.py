@@ -118,6 +118,12 @@ def test_what_went_wrong_is_one_sentence_and_an_exit_code(error, code):
     assert (done.returncode, done.stderr) == (code, "error: it is full.\n")
 
 
+def test_a_terminal_that_has_not_all_characters_ends_no_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = python("-c", "from codea1.runtime import command\ncommand.run(lambda: print('a \u2192 b'))")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "a \\u2192 b\n", "")
+
+
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
     done = python("-m", "codea1.train", "--help")
     assert done.returncode == 0

@@ -14,6 +14,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -78,6 +79,9 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
       many: whether there may be several of them.
     """
     logging.set_verbosity(logging.WARNING)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # a locale without UTF-8, or a name that is none, ends no command
+            stream.reconfigure(errors="backslashreplace")
     faulthandler.enable(2)  # a library that crashes says in which call
     # Policies write programs that Python parses with warnings.
     warnings.simplefilter("ignore", SyntaxWarning)

@@ -48,8 +48,6 @@ class Checkpoints:
           keep_last: newest complete steps that are kept, at least 1.
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
           read_only: for a reader beside a live run: nothing is made or saved.
-
-        Raises StorageFailed.
         """
         if keep_last < 1 or keep_best < 0:
             raise ValueError(f"keep_last is {keep_last}, at least 1 is needed; keep_best is {keep_best}, at least 0")

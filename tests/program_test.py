@@ -124,6 +124,13 @@ def test_a_terminal_that_has_not_all_characters_ends_no_command(monkeypatch: pyt
     assert (done.returncode, done.stdout, done.stderr) == (0, "a \\u2192 b\n", "")
 
 
+def test_wide_numbers_are_refused(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("JAX_ENABLE_X64", "True")
+    done = python("-c", "from codea1.runtime import command\ncommand.run(print)")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "error: JAX_ENABLE_X64 is set, and nothing here computes in 64 bits: unset it.\n"
+
+
 def test_help_is_what_a_program_does_and_the_flags_of_this_project():
     done = python("-m", "codea1.train", "--help")
     assert done.returncode == 0

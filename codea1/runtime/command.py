@@ -192,6 +192,8 @@ def _set_up_jax() -> None:
     What the environment sets already stands, and GPUs are found as ever. JAX reads the environment when it is imported;
     where it has been, it is configured directly.
     """
+    if os.environ.get("JAX_ENABLE_X64", "").lower() in ("1", "true", "t", "yes", "y", "on"):
+        raise BadInput("JAX_ENABLE_X64 is set, and nothing here computes in 64 bits: unset it.")
     settings: dict[str, str | float] = {}
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.path.isabs(COMPILED):  # else there is no home folder
         settings["jax_compilation_cache_dir"] = COMPILED

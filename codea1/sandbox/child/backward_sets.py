@@ -52,10 +52,15 @@ def _backward(base: Any) -> type:
         members = f"{{{', '.join(map(repr, self))}}}" if self else ""
         return members if base is set and members else f"{base.__name__}({members})"
 
+    def reduce(self: Any, protocol: int) -> Any:  # for copies and pickles
+        if type(self) is SETS[base]:
+            return _again, (base is set, list(base.__iter__(self)))
+        return base.__reduce_ex__(self, protocol)
+
     operators = [f"__{side}{name}__" for name in _OPERATORS for side in ("", "r")]
     named = ["copy", "union", "intersection", "difference", "symmetric_difference"]
     methods: dict[str, Any] = {name: again(name) for name in operators + named}
-    methods |= {"__iter__": iterate, "__repr__": show, "__module__": "builtins"}
+    methods |= {"__iter__": iterate, "__repr__": show, "__reduce_ex__": reduce, "__module__": "builtins"}
     if base is set:
         methods |= {"pop": _pop, "__slots__": ("waiting",)}
     return _LikeItsBase(base.__name__, (base,), methods)
@@ -76,6 +81,11 @@ SETS: dict[type, type] = {}
 SETS |= {base: _backward(base) for base in (set, frozenset)}
 
 
+def _again(is_set: bool, members: list) -> Any:
+    """Returns a copy of a set that iterates backwards."""
+    return SETS[set if is_set else frozenset](members)
+
+
 def _backward_keys(made: Any) -> Any:
     """Returns what an operator made of a dict's keys or items: a set of them backwards, anything else as it is."""
     return SETS[set](made) if type(made) is set else made
@@ -87,6 +97,7 @@ class _Rewriter(ast.NodeTransformer):
     def __init__(self, tree: ast.Module) -> None:
         bound = {getattr(node, name, None) for node in ast.walk(tree) for name in ("arg", "name", "asname")}
         bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and _is_bound(node)}
+        self._views = _names_of_views(tree)
         self._names = {name: new for name, new in _NAMES.items() if name not in bound}
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
@@ -102,17 +113,29 @@ class _Rewriter(ast.NodeTransformer):
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
-        return _call(_KEYS, node) if _is_of_keys(node) else node
+        return _call(_KEYS, node) if _is_of_keys(node, self._views) else node
 
 
 def _is_bound(name: ast.Name) -> bool:
     return not isinstance(name.ctx, ast.Load)
 
 
-def _is_of_keys(node: ast.BinOp) -> bool:
-    """Returns whether an operator may make a set of a dict's keys or items."""
-    calls = [side.func for side in (node.left, node.right) if isinstance(side, ast.Call)]
-    return any(isinstance(function, ast.Attribute) and function.attr in _VIEWS for function in calls)
+def _is_view(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _VIEWS
+
+
+def _names_of_views(tree: ast.Module) -> set[str]:
+    """Returns the names to which a dict's keys or items are assigned."""
+    names = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and any(map(_is_view, getattr(node.value, "elts", [node.value]))):
+            names |= {name.id for target in node.targets for name in ast.walk(target) if isinstance(name, ast.Name)}
+    return names
+
+
+def _is_of_keys(node: ast.BinOp, names: set[str]) -> bool:
+    """Returns whether an operator may make a set of a dict's keys or items, which may have one of these names."""
+    return any(_is_view(side) or getattr(side, "id", "") in names for side in (node.left, node.right))
 
 
 def _call(name: str, argument: ast.expr) -> ast.expr:
@@ -139,13 +162,14 @@ def compiled(source: str, file: str) -> CodeType:
 def makes_sets(source: str) -> bool:
     """Returns whether a program, or one that stands in it as a text, has an expression that makes a set."""
     try:
-        nodes = list(ast.walk(parse_source(source)))
+        tree = parse_source(source)
     except NotLiteral:
         return False
+    views = _names_of_views(tree)
     return any(
         isinstance(node, (ast.Set, ast.SetComp))
         or (isinstance(node, ast.Name) and node.id in _NAMES)
-        or (isinstance(node, ast.BinOp) and _is_of_keys(node))
+        or (isinstance(node, ast.BinOp) and _is_of_keys(node, views))
         or (isinstance(node, ast.Constant) and "\n" in str(node.value) and makes_sets(str(node.value)))
-        for node in nodes
+        for node in ast.walk(tree)
     )

@@ -206,6 +206,8 @@ def _await_threads() -> None:
 class _Printed(io.BytesIO):
     """What is written to `sys.stdout`, with the number of the descriptor behind it, which some programs write to."""
 
+    name = "<stdout>"
+
     def fileno(self) -> int:
         return 1
 
@@ -257,5 +259,6 @@ class _Standard:
         for descriptor, kept in enumerate(self._kept):
             os.dup2(kept, descriptor)
             os.close(kept)
+        os.set_blocking(self._reads, False)  # the program may have left copies of descriptor 1 open
         with open(self._reads, "rb") as reads:
-            self.printed = self._buffer.getvalue() + reads.read()
+            self.printed = self._buffer.getvalue() + (reads.read() or b"")

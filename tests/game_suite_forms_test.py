@@ -263,12 +263,30 @@ NOT_RUN = [  # a suite that plain Python or pytest passes whatever f(1) is, and 
     (("def test_f():", "    self.skipTest('x')", "    assert f(1) == 2"), "after `skipTest`"),
     (("def test_f():", "    return", "    assert f(1) == 2"), "after `return`"),
     (("sys.exit()", "", "assert f(1) == 2"), "after `exit`"),
+    (("def test_f():", "    np = pytest.importorskip('np')", "    assert f(1) == 2"), "after `importorskip`"),
+    (("def test_f():", "    self.fail('x')", "    assert f(1) == 2"), "after `fail`"),
+    (("def test_f():", "    if x < 3: return", "    assert f(1) == 2"), "after `return`"),
+    (("for i in range(3):", "    if i < 5:", "        continue", "    assert f(1) == 2"), "after `continue`"),
+    (("if x: pytest.skip('x', allow_module_level=True)", "assert f(1) == 2"), "after `skip`"),
 ]
 
 
 @pytest.mark.parametrize(("lines", "reason"), NOT_RUN, ids=[lines[0] for lines, _ in NOT_RUN])
 def test_what_may_not_run_or_may_fail_is_no_test_and_says_why(lines, reason):
     assert [item.rejection for item in parse_suite(fenced(*lines), "f", all_forms=True).asserts] == [reason]
+
+
+def test_what_ends_nothing_leaves_tests():
+    suite = fenced("if False: exit()", "if True: pass", "else: exit()", "assert f(1) == 2")
+    assert [item.rejection for item in parse_suite(suite, "f", all_forms=True).asserts] == [""]
+
+
+@pytest.mark.parametrize("quotes", ["'''", '"""'])
+def test_asserts_in_a_string_are_no_tests(quotes):
+    suite = fenced(
+        "def test():", f"    {quotes}Checks, say:", "", "    assert f(1) == 3", f"    {quotes}", "    assert f(1) == 2"
+    )
+    assert [item.source for item in parse_suite(suite, "f", all_forms=True).asserts] == ["assert f(1) == 2"]
 
 
 def test_only_closed_blocks_are_fenced():

@@ -5,6 +5,7 @@ not count as a test carries the reason.
 """
 
 import ast
+import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,7 +134,15 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
 
 
 def split_groups(text: str) -> Iterator[list[str]]:
-    """Yields the statements of `text` in groups that can be parsed: one, its decorators, and what is indented below."""
+    """Yields the statements of `text` in groups that can be parsed: one, with those that are indented below it.
+
+    Its decorators belong to it. A text with triple quotes is one group, if it is Python: strings may hold asserts.
+    """
+    if '"""' in text or "'''" in text:
+        with contextlib.suppress(NotLiteral):
+            parse_source(text)
+            yield [text]
+            return
     group: list[str] = []
     is_decorated = False  # by all that the group has so far
     for statement in split_statements(text):

@@ -55,7 +55,7 @@ _CHANGE_NOTHING = {  # functions of their arguments
 }
 # Decorators and marks of tests that are not run or may fail, calls that end one, and contexts that catch what fails it.
 _MARKS = ("skip", "skipif", "skipIf", "skipUnless", "xfail", "expectedFailure")
-_ENDS = ("skip", "skipTest", "xfail", "exit", "quit", "_exit")
+_ENDS = ("skip", "skipTest", "importorskip", "xfail", "fail", "exit", "quit", "_exit")
 _CATCHES = ("raises", "assertRaises", "assertRaisesRegex", "suppress")
 _EQUAL = ("assertEqual", "assertEquals", "assertListEqual", "assertTupleEqual", "assertSetEqual", "assertDictEqual")
 
@@ -105,8 +105,16 @@ class Reader:
             self._read(node)
             if reason:
                 self._claims[first:] = [replace(claim, rejection=reason) for claim in self._claims[first:]]
-            reason = reason or _ending(node)
+            reason = reason or self._ending(node)
         return reason
+
+    def _ending(self, node: ast.stmt) -> str:
+        """Returns why tests behind a statement may not run: it ends their block, or does so under a condition."""
+        if isinstance(node, ast.If):
+            holds = self._holds(node.test)
+            inner = [*([] if holds is False else node.body), *([] if holds else node.orelse)]
+            return next(filter(None, map(_ending, inner)), "")
+        return _ending(node)
 
     def _read(self, node: ast.stmt) -> None:
         match node:
@@ -472,8 +480,8 @@ def _ending(node: ast.stmt) -> str:
             return f"after `{type(node).__name__.lower()}`"
         case ast.Assert(test=ast.Constant(value=value)) if not value:
             return "after an assert that fails"
-        case ast.Expr(value=ast.Call() as call) if _last_name(call) in _ENDS:
-            return f"after `{_last_name(call)}`"
         case ast.Assign(targets=[ast.Name(id="pytestmark")], value=value):
             return _among(_MARKS, value.elts if isinstance(value, ast.List | ast.Tuple) else [value])
+        case ast.Expr(value=ast.Call() as call) | ast.Assign(value=ast.Call() as call) if _last_name(call) in _ENDS:
+            return f"after `{_last_name(call)}`"
     return ""

@@ -96,7 +96,9 @@ class _Rewriter(ast.NodeTransformer):
 
     def __init__(self, tree: ast.Module) -> None:
         bound = {getattr(node, name, None) for node in ast.walk(tree) for name in ("arg", "name", "asname")}
-        bound |= {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and _is_bound(node)}
+        bound |= {
+            node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
+        }
         self._views = _names_of_views(tree)
         self._names = {name: new for name, new in _NAMES.items() if name not in bound}
 
@@ -114,10 +116,6 @@ class _Rewriter(ast.NodeTransformer):
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
         return _call(_KEYS, node) if _is_of_keys(node, self._views) else node
-
-
-def _is_bound(name: ast.Name) -> bool:
-    return not isinstance(name.ctx, ast.Load)
 
 
 def _is_view(node: ast.expr) -> bool:

@@ -189,7 +189,8 @@ class Candidate:
 
 def _raised(text: str) -> CandidateRaised:
     """Makes the exception for what the program raised, so that a script's ``except ValueError`` sees a ValueError."""
-    base = builtin_among(kinds_raised(text))
+    kinds, (_, colon, message) = kinds_raised(text), text.partition(": ")
+    text, base = f"{kinds[0]}{colon}{message}", builtin_among(kinds)  # without the bases
     kind: type[CandidateRaised] = CandidateRaised
     if base is not None and issubclass(base, Exception) and not issubclass(base, _ENDS_LOOPS):
         try:

@@ -121,7 +121,7 @@ def suite(solution: int, *asserts: tuple[str | None, str, str, str | None], toke
 ROWS = [
     {"player": "code"},
     suite(0, ("f(1)", "right", "", "pass"), ("f(2)", "wrong answer", "", "fail"), (None, "dropped", "", None)),
-    suite(0, ("f(1)", "right", "", "error"), ("f(3)", "unusable", "disagrees", None), tokens=30),
+    suite(0, ("f(1)", "right", "", "error"), ("f(3)", "unusable", "set order", None), tokens=30),
     suite(1, ("f(1)", "right", "", "timeout"), ("f(2)", "wrong answer", "", "timeout"), tokens=20),
     suite(1, ("f(4)", "right", "", "not_run"), tokens=0),
     suite(2),

@@ -73,7 +73,7 @@ def is_true(test: CallTest, answer: GroundTruthAnswer) -> bool:
 
 
 def is_refuted(test: CallTest, answer: GroundTruthAnswer) -> bool:
-    """Returns whether a ground truth was run on a test and fails it; one that was not, in time, says nothing."""
+    """Returns whether a ground truth was run on a test and fails it. A timeout or a lost run says nothing."""
     return answer.reason not in ("timeout", "infra") and not is_true(test, answer)
 
 
@@ -216,7 +216,7 @@ def grade_solution(judge: Judge, program: str, tests: Sequence[CallTest], rules:
     """Grades a program on tests; runs the check script too, if there is one and `rules.hidden_reward` is set.
 
     A program is graded on no tests, too: that tells whether it can be loaded. A test that the ground truth itself fails
-    is INVALID: nobody has run a dataset's tests before.
+    is INVALID: a dataset's tests may never have been run.
     """
     # Ask the ground truth first: its times set the program's limits, and a resumed run has forgotten them.
     answers = yield from judge.answers(test.call for test in tests)

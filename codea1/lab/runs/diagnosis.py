@@ -24,7 +24,7 @@ def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         solutions; 1 where no two asserts test the same.
       wrong_answers: of the asserts to whose call the ground truth has an answer, each call once in a suite, those that
         state another: label noise of the Test LLM, which the reward has corrected or dropped.
-      unstable_truths: of the asserts whose call the ground truth was asked, those on which two runs of it disagree:
+      unstable_truths: of the asserts whose call the ground truth was asked, those on which its runs disagree:
         label noise of the data set.
       kills_by_error, kills_by_timeout: of the asserts that a program failed, those in which it raised or ran too long.
       not_run: of the asserts that were to run on a program, those whose turn never came.
@@ -41,7 +41,7 @@ def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
         "suite_tokens": _share(sum(len(suite["token_ids"]) for suite in suites), len(suites)),
         "distinct_calls": _distinct_calls(suites),
         "wrong_answers": _share(answered.count(Mark.WRONG_ANSWER), len(answered)),
-        "unstable_truths": _share(sum(each["detail"] == "disagrees" for each in asked), len(asked)),
+        "unstable_truths": _share(sum(each["detail"] in ("disagrees", "set order") for each in asked), len(asked)),
         "kills_by_error": _share(kills.count(Verdict.ERROR), len(kills)),
         "kills_by_timeout": _share(kills.count(Verdict.TIMEOUT), len(kills)),
         "not_run": _share(sum(each["verdict"] == Verdict.NOT_RUN for each in run), len(run)),

@@ -33,6 +33,7 @@ from tests.data_sets_test import convert, pool
 __all__ = ["convert", "pool"]
 
 SUM = "import sys\nprint(sum(map(int, sys.stdin.read().split())))\n"
+SLOW = "import time\n        while a == 300 and time.process_time() < 3: pass\n        return a + {0}"
 ENDLESS = "while True:\n    pass\n"
 
 
@@ -111,21 +112,20 @@ def test_an_input_of_23_kb_is_a_golden_test_and_a_larger_one_is_counted(tmp_path
         ("return a + {0} if a > 1 else [][a]", 2 / 3, {"the solution fails them": 1}),
         ("return a + {0} if a < 300 else id([])", 1.0, {"their answer is another when it is run again": 1}),
         ("return a + {0} if a < 300 else list({{9, a}})[0]", 1.0, {"their answer depends on the order of a set": 1}),
-        ("\n        while a == 300: pass\n        return a + {0}", 1.0, {"the solution runs out of time": 1}),
+        (SLOW, 1.0, {"the solution runs out of time": 1}),
     ],
 )
 def test_a_row_whose_solution_fails_tests_of_its_own_is_left_out_unless_the_share_may_be_lower(
     convert, body, passed, dropped
 ):
-    row = mbpp(body=f"if True: {body}", test_list=[], test_setup_code="")
+    row = mbpp(body=f"if True:\n        {body}", test_list=[], test_setup_code="")
     row |= {"test_list": [f"assert add({a}) == {a + 1}" for a in (1, 20, 300)]}
     (outcome,) = convert("mbpp", row).outcomes
     assert (outcome.passed, outcome.reason) == (passed, "" if passed == 1 else "its solution fails one of its tests")
     (outcome,) = convert(replace(FORMATS["mbpp"], min_passed=passed), row).outcomes
     assert (outcome.passed, outcome.dropped, outcome.reason) == (passed, dropped, "")
-    depends = any(reason.startswith("their answer") for reason in dropped)
-    assert outcome.lost_script.startswith("a test of theirs depends on the run") == depends
-    assert (outcome.question.check_script is not None) == (depends or not dropped)
+    assert outcome.lost_script.startswith("a test of theirs depends on the run") == ("their answer" in str(dropped))
+    assert (outcome.question.check_script is None) == ("the solution fails them" in dropped)
 
 
 MISSING = "its solution imports {}, which is not here"

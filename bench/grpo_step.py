@@ -9,8 +9,8 @@
 
 By hand, on a machine that does nothing else: the load average is printed, and ratios are of one run. The step:
 8 prompts of 64 tokens x 8 samples of 128 tokens, a reward from the text, one optimizer step with a KL term against a
-reference (coefficient 0.001), float32. TRL takes the policy's own log-probs as the old ones, as codea1's mode
-"sampler" does.
+reference (coefficient 0.001). Peers run in float32 and in bfloat16. TRL takes the policy's own log-probs as the old
+ones, as codea1's mode "sampler" does.
 """
 
 import argparse
@@ -23,6 +23,7 @@ import subprocess
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -70,7 +71,9 @@ class Spent:
         return self.generate + self.learn
 
 
-def config(old_log_probs: str, micro_batch_size: int = 16, response: int = RESPONSE) -> ConfigDict:
+def config(
+    old_log_probs: str, micro_batch_size: int = 16, response: int = RESPONSE, dtype: str = "float32"
+) -> ConfigDict:
     """The run's config; its only player is the Code LLM."""
     c = default_config()
     c.code.max_prompt_length = PROMPT
@@ -79,7 +82,7 @@ def config(old_log_probs: str, micro_batch_size: int = 16, response: int = RESPO
     c.code.mini_batches = 1
     c.code.micro_batch_size = micro_batch_size
     c.code.warmup_steps = 0
-    c.model.dtype = "float32"
+    c.model.dtype = dtype
     c.model.remat = "none"
     c.rollout.slots = len(PROMPTS) * SAMPLES
     return c
@@ -110,9 +113,9 @@ def taught(samples: list[Sample], code: Player) -> list[TrainSample]:
     ]
 
 
-def steps(old_log_probs: str) -> list[Spent]:
+def steps(old_log_probs: str, dtype: str) -> list[Spent]:
     """Seconds of each measured step."""
-    code = player(config(old_log_probs))
+    code = player(config(old_log_probs, dtype=dtype))
     code.warm_up()
     spent = []
     for step in range(1, STEPS + 2):
@@ -128,9 +131,9 @@ def steps(old_log_probs: str) -> list[Spent]:
     return spent[1:]
 
 
-def peer(python: str, script: str) -> list[Spent]:
+def peer(python: str, script: str, dtype: str) -> list[Spent]:
     """Seconds of each measured step of another codebase, in a process of its own."""
-    command = [python, str(Path(__file__).parent / script)]
+    command = [python, str(Path(__file__).parent / script), dtype]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""})
     if done.returncode:
         raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
@@ -145,27 +148,32 @@ def flops(shape: Qwen2Config, length: int) -> float:
     return 2 * weights + shape.num_layers * 4 * length * heads  # scores and sums over all positions: none is skipped
 
 
+def least(function: Callable, *arguments: jax.Array) -> float:
+    """Returns the least seconds of thirty calls."""
+    jax.block_until_ready(function(*arguments))
+    spent = []
+    for _ in range(30):
+        started = time.monotonic()
+        jax.block_until_ready(function(*arguments))
+        spent.append(time.monotonic() - started)
+    return min(spent)
+
+
 def ceiling(rows: int) -> float:
     """Flop/s that XLA reaches on the MLP's matmul alone with so many rows."""
     x, w = jnp.ones((rows, SHAPE.hidden_size)), jnp.ones((SHAPE.hidden_size, SHAPE.intermediate_size))
-    matmul = jax.jit(jnp.matmul)
-    jax.block_until_ready(matmul(x, w))
-    best = float("inf")
-    for _ in range(30):
-        started = time.monotonic()
-        jax.block_until_ready(matmul(x, w))
-        best = min(best, time.monotonic() - started)
-    return 2 * rows * SHAPE.hidden_size * SHAPE.intermediate_size / best
+    return 2 * rows * SHAPE.hidden_size * SHAPE.intermediate_size / least(jax.jit(jnp.matmul), x, w)
 
 
-def compare(python: str | None) -> None:
+def compare(python: str | None, dtype: str) -> None:
     """Prints a row per codebase: seconds of a step and of its parts, and the ratio to codea1 in the mode alike."""
     length = PROMPT + RESPONSE
     most = ceiling(16 * length)
     print(f"ceiling: {most / 1e9:.0f} GFLOP/s, one matmul of {16 * length} rows")
-    found = {"codea1, sampler": steps("sampler"), "codea1, trainer": steps("trainer")}
-    if python:
-        found |= {"TRL": peer(python, "grpo_step_trl.py"), "tunix": peer(python, "grpo_step_tunix.py")}
+    found = {f"codea1, {mode}": steps(mode, dtype) for mode in ("sampler", "trainer")}
+    for name in ("TRL", "tunix") if python else ():
+        for of_peer in ("float32", "bfloat16"):
+            found[f"{name} {of_peer}"] = peer(python, f"grpo_step_{name.lower()}.py", of_peer)
     print(f"load average {os.getloadavg()[0]:.1f}; medians of {STEPS} steps, seconds")
     own = float(np.median([each.total for each in found["codea1, sampler"]]))
     for name, spent in found.items():
@@ -312,6 +320,7 @@ def _places(hlo: str) -> dict[tuple[str, str], tuple[str, bool]]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--peers", help="python with TRL and tunix")
+    parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16"), help="of codea1's products")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--sharing", action="store_true")
     parser.add_argument("--profile", action="store_true")
@@ -324,4 +333,4 @@ if __name__ == "__main__":
     elif options.profile:
         profile()
     else:
-        compare(options.peers)
+        compare(options.peers, options.dtype)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -78,7 +79,7 @@ if __name__ == "__main__":
     transformers.set_seed(0)
     found: list[dict[str, float]] = []
     with tempfile.TemporaryDirectory() as folder:
-        model(folder)
+        model(folder, sys.argv[1])
         train(
             folder, tokenizer(), [words(prompt) for prompt in prompts("equal")], lambda spent: not found.append(spent)
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 import time
 from itertools import pairwise
 
@@ -25,8 +26,8 @@ def steps(mesh: jax.sharding.Mesh) -> list[dict[str, float]]:
     """Of each measured step: seconds of generation and of all the rest, which ends with the actor's update."""
     roles = (rl_cluster.Role.ACTOR, rl_cluster.Role.REFERENCE, rl_cluster.Role.ROLLOUT)
     cluster = rl_cluster.RLCluster(
-        actor=model(),
-        reference=model(),
+        actor=model(sys.argv[1]),
+        reference=model(sys.argv[1]),
         tokenizer=tokenizer(),
         cluster_config=rl_cluster.ClusterConfig(
             role_to_mesh=dict.fromkeys(roles, mesh),

@@ -1,25 +1,27 @@
 """A GRPO step with LoRA on a real model and a CPU: codea1 beside TRL + PEFT, and what the machine could do.
 
-  python bench/real_step.py FOLDER                            # codea1 alone
+  python bench/real_step.py FOLDER --dtype=bfloat16           # codea1 alone
   python bench/real_step.py FOLDER --peers=PEERS/bin/python   # in turn with transformers and TRL, installed there:
       pip install torch==2.13.0+cpu trl==1.16.0 peft==0.21.2 transformers==5.23.0 accelerate
 
 FOLDER is Qwen2.5-Coder-0.5B-Instruct as downloaded. By hand, on a machine that does nothing else: the load average is
 printed, and ratios are of one run. The step: 2 prompts of 256 random tokens x 4 samples of 128 tokens, adapters of rank
-16 on all linear layers, a reward from the tokens, one optimizer step without a KL term, float32. Both sides use what
-makes them fastest here within 16 GiB: codea1 shares prompts in the update; TRL keeps all activations of half the batch.
+16 on all linear layers, a reward from the tokens, one optimizer step without a KL term. Both sides use what makes them
+fastest here within 16 GiB: codea1 shares prompts in the update; TRL keeps all activations of half the batch. Peers run
+in float32 and in bfloat16, one after the other: two would not fit.
 
-Shares of the roofline: a decode step computes no faster than one large product of matrices, and reads its weights no
-faster than a product of a matrix and a vector does.
+Shares of the roofline: a decode step computes no faster than JAX's product of as many rows, and reads its weights no
+faster than a product of a matrix and two vectors does; learning is no faster than a product of 1024 rows.
 """
 
 import argparse
+import functools
 import json
 import os
 import resource
 import subprocess
 import time
-from collections.abc import Callable
+from collections import defaultdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,7 +30,7 @@ import grpo_step
 import jax
 import jax.numpy as jnp
 import numpy as np
-from grpo_step import Spent, taught
+from grpo_step import Spent, least, taught
 from ml_collections import ConfigDict
 
 from bench.micro_run import make_player
@@ -45,16 +47,18 @@ from codea1.sharding import make_mesh
 PROMPTS, SAMPLES, PROMPT, RESPONSE, RANK = 2, 4, 256, 128, 16
 SHARED_ROW = 776  # tokens of a prompt and its responses, as they lie in a row
 BATCHES, DRAWN = (1, 8, 32), 65  # sequences that decode at once, and tokens of each: after the first are decode steps
+MESH = make_mesh(1, 1, 1, devices=jax.devices()[:1])
 TRL = {"per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
 
 
 class Peer:
     """Another codebase in a process of its own, which answers one request at a time."""
 
-    def __init__(self, python: str, folder: str) -> None:
+    def __init__(self, python: str, folder: str, dtype: str) -> None:
+        self.dtype = dtype
         script = str(Path(__file__).parent / "real_step_trl.py")
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-        self._process = subprocess.Popen([python, script, folder], env=os.environ | {"PYTHONPATH": ""}, **pipes)
+        self._process = subprocess.Popen([python, script, folder, dtype], env=os.environ | {"PYTHONPATH": ""}, **pipes)
 
     def ask(self, what: str, how: Any) -> Any:
         self._process.stdin.write(json.dumps({what: how}) + "\n")
@@ -69,46 +73,40 @@ class Peer:
         self._process.wait()
 
 
-def config(folder: str, slots: int) -> ConfigDict:
+def config(folder: str, slots: int, dtype: str) -> ConfigDict:
     """The run's config; its only player is the Code LLM."""
-    c = grpo_step.config("sampler", micro_batch_size=1)
+    c = grpo_step.config("sampler" if dtype == "float32" else "trainer", micro_batch_size=1)
+    c.model.dtype, c.model.remat, c.model.log_prob_chunk = dtype, "dots", 256
     c.code.model, c.code.max_prompt_length, c.code.max_response_length = folder, PROMPT, RESPONSE
     c.code.lora.rank, c.code.lora.alpha = RANK, 2.0 * RANK
-    c.code.kl_coefficient = 0.0
     c.code.share_prompts, c.code.row_lengths = True, (SHARED_ROW,)
-    c.model.log_prob_chunk = 256
-    c.model.remat = "dots"
-    c.rollout.slots = slots
+    c.code.kl_coefficient, c.rollout.slots = 0.0, slots
     return c
 
 
-def least(function: Callable, *arguments: jax.Array) -> float:
-    """Returns the least seconds of ten calls."""
-    jax.block_until_ready(function(*arguments))
-    spent = []
-    for _ in range(10):
-        started = time.monotonic()
-        jax.block_until_ready(function(*arguments))
-        spent.append(time.monotonic() - started)
-    return min(spent)
+def player(c: ConfigDict) -> Player:
+    return make_player("code", c, MESH, SimpleNamespace(stop_ids=(), pad_id=0))
 
 
-def machine(model: Qwen2Config, table_VD: jax.Array, peer: Peer | None) -> tuple[float, float]:
-    """Prints and returns the most flop/s of one product in float32 and the most bytes per second of reading weights."""
-    sizes = PROMPTS * SAMPLES * (PROMPT + RESPONSE), model.hidden_size, model.intermediate_size
-    most = {}
-    for dtype in ("float32", "bfloat16"):
-        x, w = jnp.ones(sizes[:2], dtype), jnp.ones(sizes[1:], dtype)
-        spent = {"jnp": least(jax.jit(jnp.matmul), x, w)} | (
-            {"torch": peer.ask("product", [dtype, *sizes])} if peer else {}
-        )
-        rates = {name: 2 * np.prod(sizes) / seconds for name, seconds in spent.items()}
-        each = ", ".join(f"{name} {rate / 1e9:.0f}" for name, rate in rates.items())
-        print(f"one product of {' x '.join(map(str, sizes))} in {dtype}: {each} GFLOP/s", flush=True)
-        most[dtype] = max(rates.values())
+def product_rate(model: Qwen2Config, rows: int) -> float:
+    """Returns the flop/s of one product of so many rows with a kernel of the MLP, in float32 from the model's dtype."""
+    sizes = rows, model.hidden_size, model.intermediate_size
+    x, w = jnp.ones(sizes[:2], model.dtype), jnp.ones(sizes[1:], model.dtype)
+    product = jax.jit(functools.partial(jnp.matmul, preferred_element_type=jnp.float32))
+    return 2 * np.prod(sizes) / least(product, x, w)
+
+
+def machine(model: Qwen2Config, peer: Peer | None) -> float:
+    """Prints what one product does, and returns the bytes per second at which a matrix is read."""
+    sizes = 1024, model.hidden_size, model.intermediate_size
+    own = f"jnp in {model.dtype} {product_rate(model, 1024) / 1e9:.0f}"
+    if peer:
+        own += f", torch in {peer.dtype} {2 * np.prod(sizes) / peer.ask('product', sizes) / 1e9:.0f}"
+    table_VD = jnp.ones((model.vocab_size, model.hidden_size))
     bandwidth = table_VD.nbytes / least(jax.jit(jnp.matmul), table_VD, jnp.ones(model.hidden_size))
-    print(f"the embedding times a vector: {table_VD.nbytes / 2**30:.2f} GiB at {bandwidth / 1e9:.1f} GB/s", flush=True)
-    return most["float32"], bandwidth
+    shape = " x ".join(map(str, sizes))
+    print(f"one product of {shape}: {own} GFLOP/s; a matrix is read at {bandwidth / 1e9:.1f} GB/s", flush=True)
+    return bandwidth
 
 
 def generation(
@@ -150,59 +148,44 @@ def step(code: Player, prompts: list[list[int]], number: int) -> tuple[Spent, di
     return Spent(generated - started, time.monotonic() - generated), metrics
 
 
-def peak_gib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder")
-    parser.add_argument("--peers", help="python with TRL and PEFT")
-    parser.add_argument("--steps", type=int, default=3, help="of each side, in turn")
-    given = parser.parse_args()
-    print(f"load average {os.getloadavg()[0]:.1f} at the start", flush=True)
-    peer = Peer(given.peers, given.folder) if given.peers else None
-    mesh, ids = make_mesh(1, 1, 1, devices=jax.devices()[:1]), SpecialIds((), 0)
-    code = make_player("code", config(given.folder, PROMPTS * SAMPLES), mesh, SimpleNamespace(stop_ids=(), pad_id=0))
-    model, stored = code.functions.model, config_json.read(ModelFolder(given.folder))
-    most, bandwidth = machine(model, code.base["embedding"], peer)
-    drawn = np.random.default_rng(0).integers(3, model.vocab_size, (max(BATCHES), PROMPT)).tolist()
-
-    one = work.Cut(1, 1, 1)
+def of_generation(folder: str, drawn: list[list[int]], dtype: str, peer: Peer | None, passes: int) -> None:
+    """Prints the rates of prefill and decoding, of codea1 and of transformers in the peer's dtype."""
+    stored, one = config_json.read(ModelFolder(folder)), work.Cut(1, 1, 1)
+    code = player(config(folder, PROMPTS * SAMPLES, dtype))
+    model = code.functions.model
+    bandwidth = machine(model, peer)
     for batch in BATCHES:
-        functions = PlayerFunctions("code", config(given.folder, batch), mesh, stored, ids)
-        for name, (first, decode) in generation(functions, code, drawn[:batch], peer, given.steps).items():
+        functions = PlayerFunctions("code", config(folder, batch, dtype), MESH, stored, SpecialIds((), 0))
+        rate = product_rate(model, max(batch, 2))
+        for name, (first, decode) in generation(functions, code, drawn[:batch], peer, passes).items():
             needed = work.decode_step(model, batch, PROMPT + DRAWN // 2, one).flops
             prefill = work.prefill(model, batch, PROMPT, one).flops / first
-            roof = max(needed / most, 4 * work.num_weights(model) / bandwidth)
+            roof = max(needed / rate, model.dtype.itemsize * work.num_weights(model) / bandwidth)
             print(
                 f"batch {batch:2} {name:12} first tokens {first:6.2f} s, {prefill / 1e9:4.0f} GFLOP/s; decoding "
                 f"{batch / decode:.1f} tokens/s, {needed / decode / 1e9:4.0f} GFLOP/s, {roof / decode:.0%} of the roof",
                 flush=True,
             )
 
-    print(f"codea1: {peak_gib():.1f} GiB at most so far", flush=True)
+
+def of_steps(folder: str, drawn: list[list[int]], dtype: str, peer: Peer | None, count: int) -> None:
+    """Prints the seconds of whole steps, of codea1 and of TRL in the peer's dtype, in turn."""
+    code = player(config(folder, PROMPTS * SAMPLES, dtype))
     code.warm_up()
     code.warm_up_learning()
-    options = TRL | {
-        "num_generations": SAMPLES,
-        "max_completion_length": RESPONSE,
-        "beta": 0.0,
-        "max_steps": given.steps,
-    }
+    options = TRL | {"num_generations": SAMPLES, "max_completion_length": RESPONSE, "beta": 0.0, "max_steps": count}
     asked = {"prompts": drawn[:PROMPTS], "rank": RANK, "options": options}
-    found: dict[str, list[Spent]] = {"codea1": []} | ({"TRL + PEFT": []} if peer else {})
-    rates, peaks = [], {}
-    for number in range(1, given.steps + 1):
+    found, rates, peaks = defaultdict(list), [], {}
+    for number in range(1, count + 1):
         spent, metrics = step(code, drawn[:PROMPTS], number)
         found["codea1"].append(spent)
         rates.append(metrics["update_tflops_per_second"])
-        peaks["codea1"] = peak_gib()
+        peaks["codea1"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
         if peer:
-            answer = peer.ask("step", asked)
-            peaks["TRL + PEFT"] = answer.pop("peak_gib")
-            found["TRL + PEFT"].append(Spent(**answer))
-    print(f"load average {os.getloadavg()[0]:.1f}; medians of {given.steps} steps, seconds")
+            answer, name = peer.ask("step", asked), f"TRL {peer.dtype}"
+            peaks[name] = answer.pop("peak_gib")
+            found[name].append(Spent(**answer))
+    print(f"load average {os.getloadavg()[0]:.1f}; medians of {count} steps, seconds")
     own = np.median([each.total for each in found["codea1"]])
     for name, spent in found.items():
         total, generate, learn = (
@@ -213,9 +196,27 @@ def main() -> None:
             f"{name:12} step {total:6.1f} ({each})  generate {generate:6.1f}  learn {learn:6.1f}  {total / own:.2f}  "
             f"{peaks[name]:.1f} GiB at most"
         )
-    print(f"codea1 learns at {1e3 * np.median(rates):.0f} GFLOP/s, {1e12 * np.median(rates) / most:.0%} of one product")
-    if peer:
-        peer.close()
+    rate, most = np.median(rates) * 1e12, product_rate(code.functions.model, 1024)
+    print(f"codea1 learns at {rate / 1e9:.0f} GFLOP/s, {rate / most:.0%} of one product", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("--peers", help="python with TRL and PEFT")
+    parser.add_argument("--dtype", default="bfloat16", choices=("float32", "bfloat16"), help="of codea1")
+    parser.add_argument("--peer_dtypes", nargs="+", default=("float32", "bfloat16"), help="of the peers, in turn")
+    parser.add_argument("--steps", type=int, default=3, help="of each side, in turn")
+    given = parser.parse_args()
+    print(f"load average {os.getloadavg()[0]:.1f} at the start; codea1 in {given.dtype}", flush=True)
+    stored, size = config_json.read(ModelFolder(given.folder)), (max(BATCHES), PROMPT)
+    drawn = np.random.default_rng(0).integers(3, stored.vocab_size, size).tolist()
+    for part in (of_steps, of_generation):  # the first tells the most memory
+        for dtype in given.peer_dtypes if given.peers else ("",):
+            peer = Peer(given.peers, given.folder, dtype) if given.peers else None
+            part(given.folder, drawn, given.dtype, peer, given.steps)
+            if peer:
+                peer.close()
 
 
 if __name__ == "__main__":

@@ -16,9 +16,9 @@ from rollout_workload import tokenizer, words
 from transformers import AutoModelForCausalLM
 
 
-def product(dtype: str, rows: int, inputs: int, outputs: int) -> float:
+def product(dtype: torch.dtype, rows: int, inputs: int, outputs: int) -> float:
     """Returns the least seconds of one product of matrices."""
-    x, w = (torch.ones(shape, dtype=getattr(torch, dtype)) for shape in ((rows, inputs), (outputs, inputs)))
+    x, w = (torch.ones(shape, dtype=dtype) for shape in ((rows, inputs), (outputs, inputs)))
     spent = []
     for _ in range(10):
         started = time.monotonic()
@@ -42,13 +42,14 @@ def reply(found) -> None:
     print(json.dumps(found), flush=True)
 
 
-def main(folder: str) -> None:
+def main(folder: str, name: str) -> None:
+    dtype = getattr(torch, name)
     torch.set_num_threads(os.cpu_count())
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype).eval()
     for line in sys.stdin:
         request = json.loads(line)
         if "product" in request:
-            reply(product(*request["product"]))
+            reply(product(dtype, *request["product"]))
         elif "generation" in request:
             reply(generation(model, *request["generation"]))
         else:
@@ -72,4 +73,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

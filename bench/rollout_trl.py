@@ -23,7 +23,7 @@ class Imposed(transformers.StoppingCriteria):
         return input_ids.shape[1] - PROMPT >= self._lengths
 
 
-def model(folder: str) -> None:
+def model(folder: str, dtype: str = "float32") -> None:
     config = transformers.Qwen2Config(
         vocab_size=MODEL["vocab"],
         hidden_size=MODEL["hidden"],
@@ -36,7 +36,7 @@ def model(folder: str) -> None:
         eos_token_id=1,
         pad_token_id=0,
     )
-    transformers.Qwen2ForCausalLM(config).float().save_pretrained(folder)
+    transformers.Qwen2ForCausalLM(config).to(getattr(torch, dtype)).save_pretrained(folder)
 
 
 def seconds(workload: str, folder: str) -> list[float]:

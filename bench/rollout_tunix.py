@@ -14,7 +14,7 @@ from tunix.generate.sampler import CacheConfig, Sampler
 from tunix.models.qwen2 import model as qwen2
 
 
-def model() -> nnx.Module:
+def model(dtype: str = "float32") -> nnx.Module:
     config = qwen2.ModelConfig(
         num_layers=MODEL["layers"],
         vocab_size=MODEL["vocab"],
@@ -26,7 +26,7 @@ def model() -> nnx.Module:
         rope_theta=1_000_000,
         norm_eps=1e-6,
         use_tied_embedding=True,
-        dtype=jnp.float32,
+        dtype=jnp.dtype(dtype),
         param_dtype=jnp.float32,
     )
     made = qwen2.Qwen2(config, rngs=nnx.Rngs(0))

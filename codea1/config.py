@@ -275,7 +275,8 @@ def _config() -> ConfigDict:
     c.test = player(max_prompt_length=8192)
 
     c.model = ConfigDict()
-    c.model.dtype = one_of("bfloat16", ("float32", "bfloat16"))  # of activations and of published rollout weights
+    # Of products and of published weights; activations too, but for CPUs. "auto": what the machine multiplies fastest.
+    c.model.dtype = one_of("bfloat16", ("float32", "bfloat16", "auto"))
     # What the backward pass recomputes; see codea1.models.config.REMAT_POLICIES.
     c.model.remat = one_of("full", ("none", "dots", "full"))
     c.model.log_prob_chunk = positive(1024)  # tokens of each device whose logits are alive at once

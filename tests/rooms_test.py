@@ -162,10 +162,10 @@ TOTALS = (
         "lines that training imports, with the sandbox's children",
         lambda: lines(map(FILES.get, closure())),
         24422,
-        24837,
+        25036,
         22500,
     ),
-    Total("lines of the package", lambda: lines(FILES.values()), 41333, 37935, 34500),
+    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38134, 34500),
     Total(
         "lines of codea1/lab",
         lambda: lines(FILES[module] for module in FILES if is_behind(module)),
@@ -173,14 +173,14 @@ TOTALS = (
         13522,
         12000,
     ),
-    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33114, 27000),
-    Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 3787, 3800),
+    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33283, 27000),
+    Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 3800, 3800),
     Total(
         "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 49991, 55000
     ),
     Total("config fields, those of both players once", lambda: len(fields()), 119, 107, 107),
     Total("commands", lambda: len(commands()), 26, 17, 18),
-    Total('times that "each" stands in the package', lambda: words("each"), 1611, 1097, 0),
+    Total('times that "each" stands in the package', lambda: words("each"), 1611, 1095, 0),
     Total('times that "own" stands in the package', lambda: words("own"), 673, 404, 0),
     Total('times that "found" stands in the package', lambda: words("found"), 379, 201, 0),
 )

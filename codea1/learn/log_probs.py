@@ -13,17 +13,19 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
+from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Shaped
 
 from codea1.learn.batch import batch_sharding
 from codea1.models.attention import Packing
 from codea1.models.qwen2 import Params, logits
+from codea1.models.weights import product
 from codea1.sharding import EMBED_AXIS, Array, batch_axes, mesh_of
 
 Scores = tuple[Float32[Array, "B T"], Float32[Array, "B T"]]
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6, 7))
 def token_log_probs(
     head_Vd: Float[Array, "V d"],
     hidden_BTD: Float[Array, "B T D"],
@@ -31,6 +33,8 @@ def token_log_probs(
     temperature: Float[Array, ""] | float,
     chunk_length: int,
     gathered_over: str | None = None,
+    dtype: DTypeLike | None = None,
+    head_learns: bool = True,
 ) -> Scores:
     """Returns log-probabilities of `tokens_BT` and entropies (nats) of their distributions.
 
@@ -38,15 +42,17 @@ def token_log_probs(
     nothing predicts, both are 0. Differentiable in the head and the hidden states.
 
     Args:
-      head_Vd: in any dtype; it is cast to that of the hidden states.
+      head_Vd: in any dtype.
       hidden_BTD: final hidden states.
       tokens_BT: token ids.
       temperature: of the softmax.
       chunk_length: C, most positions of each row whose logits there are at once.
       gathered_over: under `jax.shard_map`, the axis that cuts the head's D: the head is a device's part.
+      dtype: of products with the head; that of the hidden states if None.
+      head_learns: whether the head gets a gradient.
     """
     chunks = _Chunks(tokens_BT, chunk_length)
-    whole_VD = _gather(head_Vd, hidden_BTD.dtype, gathered_over)
+    whole_VD = _gather(head_Vd, dtype or hidden_BTD.dtype, gathered_over)
 
     def score(
         hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
@@ -65,49 +71,55 @@ def token_log_probs(
     return log_probs_BT, entropy_BT
 
 
-def _forward(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over):
-    scores = token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
+def _forward(head_Vd, hidden_BTD, tokens_BT, temperature, *static):
+    scores = token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, *static)
     return scores, (head_Vd, hidden_BTD, tokens_BT, temperature, scores[1])
 
 
 def _backward(
-    chunk_length: int, gathered_over: str | None, residuals: tuple, bars: Scores
-) -> tuple[Float[Array, "V d"], Float[Array, "B T D"], None, None]:
+    chunk_length: int,
+    gathered_over: str | None,
+    dtype: DTypeLike | None,
+    head_learns: bool,
+    residuals: tuple,
+    bars: Scores,
+) -> tuple[Float[Array, "V d"] | None, Float[Array, "B T D"], None, None]:
     """Computes the gradients from those of the log-probs, a, and of the entropies H, b.
 
     By logit z_j: a (1[j is the target] - p_j) - b p_j (log p_j + H), over the temperature.
     """
     head_Vd, hidden_BTD, tokens_BT, temperature, entropy_BT = residuals
-    chunks, dtype = _Chunks(tokens_BT, chunk_length), hidden_BTD.dtype
+    chunks, dtype = _Chunks(tokens_BT, chunk_length), dtype or hidden_BTD.dtype
     whole_VD = _gather(head_Vd, dtype, gathered_over)
 
     def step(
-        head_bar_VD: Float[Array, "V D"], chunk: tuple[Array, ...]
-    ) -> tuple[Float[Array, "V D"], Float[Array, "B C D"]]:
+        head_bar_VD: Float[Array, "V D"] | None, chunk: tuple[Array, ...]
+    ) -> tuple[Float[Array, "V D"] | None, Float[Array, "B C D"]]:
         hidden_BCD, targets_BC, entropy_BC, a_BC, b_BC = chunk
         logits_BCV = logits(whole_VD, hidden_BCD) / temperature
         log_p_BCV = logits_BCV - jax.nn.logsumexp(logits_BCV, axis=-1, keepdims=True)
         falls_BCV = jnp.exp(log_p_BCV) * (a_BC[..., None] + b_BC[..., None] * (log_p_BCV + entropy_BC[..., None]))
         rises_BCV = jnp.where(_is_target(logits_BCV, targets_BC), a_BC[..., None], 0.0)
-        logits_bar_BCV = ((rises_BCV - falls_BCV) / temperature).astype(dtype)
+        logits_bar_BCV = ((rises_BCV - falls_BCV) / temperature).astype(hidden_BCD.dtype)
         logits_bar_XV = logits_bar_BCV.reshape(-1, logits_bar_BCV.shape[-1])
-        hidden_XD = hidden_BCD.reshape(len(logits_bar_XV), -1)
-        head_bar_VD += jnp.matmul(logits_bar_XV.T, hidden_XD, preferred_element_type=jnp.float32)
-        return head_bar_VD, (logits_bar_XV @ whole_VD).reshape(hidden_BCD.shape)
+        if head_bar_VD is not None:
+            hidden_XD = hidden_BCD.reshape(len(logits_bar_XV), -1)
+            head_bar_VD += product(logits_bar_XV.T, hidden_XD, dtype, jnp.float32)
+        return head_bar_VD, product(logits_bar_XV, whole_VD, dtype).reshape(hidden_BCD.shape)
 
     parts = hidden_BTD[:, :-1], *(x_BT[:, 1:] for x_BT in (tokens_BT, entropy_BT, *bars))
-    zeros_VD = jnp.zeros(whole_VD.shape, jnp.float32)
+    zeros_VD = jnp.zeros(whole_VD.shape, jnp.float32) if head_learns else None
     head_bar_Vd, hidden_bar_UBCD = jax.lax.scan(step, zeros_VD, tuple(map(chunks.split, parts)))
-    if gathered_over:
+    if head_learns and gathered_over:
         head_bar_Vd = jax.lax.psum_scatter(head_bar_Vd, gathered_over, scatter_dimension=1, tiled=True)
     hidden_bar_BTD = jnp.pad(chunks.join(hidden_bar_UBCD), ((0, 0), (0, 1), (0, 0)))
-    return head_bar_Vd.astype(head_Vd.dtype), hidden_bar_BTD, None, None
+    return None if head_bar_Vd is None else head_bar_Vd.astype(head_Vd.dtype), hidden_bar_BTD, None, None
 
 
 token_log_probs.defvjp(_forward, _backward)
 
 
-def _gather(head_Vd: Float[Array, "V d"], dtype: jnp.dtype, axis: str | None) -> Float[Array, "V D"]:
+def _gather(head_Vd: Float[Array, "V d"], dtype: DTypeLike, axis: str | None) -> Float[Array, "V D"]:
     head_Vd = head_Vd.astype(dtype)
     return jax.lax.all_gather(head_Vd, axis, axis=1, tiled=True) if axis else head_Vd
 
@@ -164,7 +176,8 @@ def model_log_probs(
         gathered_over: str | None = None,
     ) -> Scores:
         chunk_length = max(chunk_tokens // len(tokens_BT), 1)
-        return token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, chunk_length, gathered_over)
+        how = chunk_length, gathered_over, model.config.dtype, not model.config.lora_rank
+        return token_log_probs(head_Vd, hidden_BTD, tokens_BT, temperature, *how)
 
     mesh, axes = mesh_of(hidden_BTD), batch_axes()
     if not mesh.empty and math.prod(mesh.shape[axis] for axis in axes) > 1:

@@ -11,12 +11,13 @@ from jax.typing import DTypeLike
 
 from codea1.runtime.errors import BadInput
 
-# What the backward pass recomputes in each layer: "none" keeps every activation, "dots" keeps the results of weight
-# matmuls, "full" keeps the layer's input alone.
+PROJECTION = "projection"  # what a kernel and its adapter make of an activation
+# What the backward pass recomputes in each layer: "none" keeps every activation, "dots" keeps the projections, "full"
+# keeps the layer's input alone.
 REMAT_POLICIES: dict[str, Callable[[Callable], Callable]] = {
     "none": lambda layer: layer,
     "dots": lambda layer: jax.checkpoint(
-        layer, prevent_cse=False, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+        layer, prevent_cse=False, policy=jax.checkpoint_policies.save_only_these_names(PROJECTION)
     ),
     "full": lambda layer: jax.checkpoint(layer, prevent_cse=False),
 }
@@ -42,7 +43,7 @@ class Qwen2Config:
     qkv_bias: bool = True  # Qwen2: queries, keys and values have biases
     qk_norm: bool = False  # Qwen3: each query and key head is normalised before its rotation
     tie_word_embeddings: bool = True  # the output head is the embedding table
-    dtype: DTypeLike = jnp.float32  # activations; norms, softmax and logits are float32 whatever this is
+    dtype: DTypeLike = jnp.float32  # products; norms, softmax and logits are float32 whatever this is
     param_dtype: DTypeLike = jnp.float32  # parameters that train, at rest
     lora_rank: int = 0  # of the adapters, which alone train then; 0: there are none, and all parameters train
     lora_alpha: float = 32.0  # what an adapter adds counts lora_alpha / lora_rank times
@@ -63,6 +64,11 @@ class Qwen2Config:
             raise BadInput(f"model head_dim must be even for rotary embeddings, got {self.head_dim}.")
         if self.remat not in REMAT_POLICIES:
             raise BadInput(f"model remat must be one of {', '.join(REMAT_POLICIES)}, got {self.remat!r}.")
+
+    @property
+    def activations(self) -> jnp.dtype:
+        """The dtype of what lies between products. Of bfloat16, XLA for CPU would convert whole arrays to write one."""
+        return jnp.dtype(jnp.float32) if self.platform == "cpu" else jnp.dtype(self.dtype)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -66,7 +66,7 @@ class KVCache:
     @classmethod
     def zeros(cls, config: Qwen2Config, pages: int) -> Self:
         """Makes empty pages, of all shards together, sharded as activations."""
-        outer, dtype = (config.num_layers, pages, config.num_kv_heads), config.dtype
+        outer, dtype = (config.num_layers, pages, config.num_kv_heads), config.activations
         size = page_size(config.platform)
         return cls(
             constrain(jnp.zeros((*outer, config.head_dim, size), dtype), *KEY_AXES),
@@ -155,7 +155,7 @@ class RaggedKVCache:
     def zeros(cls, config: Qwen2Config, pages: int) -> Self:
         """Makes empty pages; see `KVCache.zeros`."""
         shape = (config.num_layers, pages, page_size("tpu"), 2 * config.num_kv_heads, _padded(config.head_dim))
-        return cls(constrain(jnp.zeros(shape, config.dtype), *RAGGED_AXES))
+        return cls(constrain(jnp.zeros(shape, config.activations), *RAGGED_AXES))
 
     def of_rows(self, table: PageTable | None) -> Self:
         """Returns the same pages for rows whose tokens lie as `table` says."""

@@ -24,20 +24,23 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.ad_checkpoint import checkpoint_name
 from jaxtyping import Float, Float32, Int
 
 from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
-from codea1.models.config import REMAT_POLICIES, Qwen2Config
+from codea1.models.config import PROJECTION, REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
 from codea1.models.weights import (
     dense,
-    dense_of_few,
+    dense_of_forms,
+    for_many,
     gathered,
-    is_transposed,
+    has_forms,
     look_up,
     low_rank,
+    product,
+    product_of_few,
     rounded,
-    times_few,
 )
 from codea1.sharding import Array, constrain
 
@@ -93,13 +96,14 @@ def project(
 ) -> Float[Array, "B T *O"]:
     """Multiplies x by a kernel of a module, see `dense`, and adds what its adapter makes of x, where it has one."""
     kernel, config = getattr(module, f"{name}_kernel")[...], module.config
-    if is_transposed(kernel):  # with the adapter added to it: see `rollout.functions`
-        return dense_of_few(x, kernel, contracted)
-    y = dense(x, kernel, axes, contracted)
-    if not config.lora_rank:
-        return y
-    a, b = (getattr(module, f"{name}_lora_{each}")[...] for each in "ab")
-    return y + low_rank(x, a, b, axes, contracted, config.lora_alpha / config.lora_rank)
+    if has_forms(kernel):
+        y = dense_of_forms(x, kernel, config.dtype, contracted)
+    else:
+        y = dense(x, kernel, axes, config.dtype, contracted)
+    if config.lora_rank:
+        a, b = (getattr(module, f"{name}_lora_{each}")[...] for each in "ab")
+        y += low_rank(x, a, b, axes, config.dtype, contracted, config.lora_alpha / config.lora_rank)
+    return checkpoint_name(y, PROJECTION)
 
 
 class RMSNorm(nnx.Module):
@@ -145,7 +149,7 @@ class Attention(nnx.Module):
         layer: Int[Array, ""],
         packing: Packing | SplashPacking | None,
     ) -> tuple[Float[Array, "B T D"], Cache | None]:
-        dtype, theta = self.config.dtype, self.config.rope_theta
+        dtype, theta = self.config.activations, self.config.rope_theta
 
         def of_input(name: str, heads: str) -> Float[Array, "B T H h"]:
             y_BTHh = project(self, name, x_BTD, ("embed", heads, "head_dim"))
@@ -232,7 +236,7 @@ class Qwen2(nnx.Module):
         cache: Cache | None = None,
         packing: Packing | None = None,
     ) -> tuple[Float[Array, "B T D"], Cache | None]:
-        """Returns final hidden states in config.dtype, after the last norm, and the cache with these tokens.
+        """Returns final hidden states in config.activations, after the last norm, and the cache with these tokens.
 
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
@@ -243,7 +247,9 @@ class Qwen2(nnx.Module):
         Else it is a decode step of one token per row, each at its own position p: its key and value are written there,
         and its query sees positions 0..p. A token whose position is beyond the table is not written.
         """
-        x_BTD = look_up(self.embedding[...], tokens_BT, self.config.dtype)
+        table_VD: Any = self.embedding[...]
+        table_VD = table_VD.stack if has_forms(table_VD) else table_VD
+        x_BTD = look_up(table_VD, tokens_BT, self.config.dtype, self.config.activations)
         visible = packing.for_kernel() if packing and self.config.platform == "tpu" else packing
 
         def step(carry: tuple, layer: tuple[Layer, Array]) -> tuple[tuple, None]:
@@ -254,42 +260,39 @@ class Qwen2(nnx.Module):
         # The cache is carried, not scanned over: the loop then writes in place instead of copying it.
         indices_L = jnp.arange(self.config.num_layers)
         step = REMAT_POLICIES[self.config.remat](step)
-        if self._for_few_rows:
+        if self._has_forms and cache is not None and not table_of(cache).is_prefill:
             for index in range(self.config.num_layers):
-                (x_BTD, cache), _ = step((x_BTD, cache), (_of_layer(self.layers, index), indices_L[index]))
+                layer = jax.tree.map(lambda leaf, index=index: leaf[index], self.layers, is_leaf=has_forms)
+                (x_BTD, cache), _ = step((x_BTD, cache), (layer, indices_L[index]))
         else:
-            (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (self.layers, indices_L))
+            layers = jax.tree.map(for_many, self.layers, is_leaf=has_forms)
+            (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (layers, indices_L))
         return self.norm(x_BTD), cache
 
     @property
-    def _for_few_rows(self) -> bool:
-        """Whether kernels are `Transposed`."""
-        return any(map(is_transposed, jax.tree.leaves(self.layers, is_leaf=is_transposed)))
+    def _has_forms(self) -> bool:
+        return any(map(has_forms, jax.tree.leaves(self.layers, is_leaf=has_forms)))
 
     @property
     def head_VD(self) -> Float[Array, "V D"]:
         """The output head, in the dtype and layout of the parameters; see `logits`."""
-        return (self.embedding if self.config.tie_word_embeddings else self.lm_head)[...]
+        head_VD: Any = (self.embedding if self.config.tie_word_embeddings else self.lm_head)[...]
+        return head_VD.layers[0] if has_forms(head_VD) else head_VD
 
     def logits(self, hidden_BTD: Float[Array, "B T D"]) -> Float32[Array, "B T V"]:
         """Returns logits in float32, which take much memory: for long sequences see `learn.log_probs`."""
-        if self._for_few_rows:
-            rows_XD = hidden_BTD.reshape(-1, hidden_BTD.shape[-1])
-            return times_few(self.head_VD, rows_XD, jnp.float32).reshape(*hidden_BTD.shape[:2], -1)
+        if self._has_forms and hidden_BTD.shape[1] == 1:
+            rows_XD = hidden_BTD.reshape(-1, self.config.hidden_size)
+            return product_of_few(rows_XD, self.head_VD, self.config.dtype).reshape(*hidden_BTD.shape[:2], -1)
         head_VD = gathered(self.head_VD, ("vocab", "embed"), self.config.dtype)
         return constrain(logits(head_VD, hidden_BTD), "batch", None, "vocab")
 
 
-def _of_layer(layers: nnx.Module, index: int) -> nnx.Module:
-    """Returns one layer of a stack whose kernels are `Transposed`."""
-    return jax.tree.map(lambda leaf: leaf[index], layers, is_leaf=is_transposed)
-
-
 def logits(head_VD: Float[Array, "V D"], hidden_BTD: Float[Array, "B T D"]) -> Float32[Array, "B T V"]:
-    """Returns hidden @ head.T of arrays in one dtype, accumulated in float32."""
+    """Returns hidden @ head.T in the dtype of the head, accumulated in float32."""
     B, T, D = hidden_BTD.shape
     rows_XD = hidden_BTD.reshape(B * T, D)  # see `weights.dense`
-    return jnp.matmul(rows_XD, head_VD.T, preferred_element_type=jnp.float32).reshape(B, T, -1)
+    return product(rows_XD, head_VD.T, head_VD.dtype, jnp.float32).reshape(B, T, -1)
 
 
 def abstract(config: Qwen2Config) -> tuple[nnx.GraphDef, nnx.State]:

@@ -1,4 +1,4 @@
-"""Weights at their use: gathered over fsdp in the dtype of activations, their gradients summed in float32.
+"""Weights at their use: gathered over fsdp in the dtype of products, their gradients summed in float32.
 
 Left to itself the partitioner does not gather a weight that lies cut along the contraction, but multiplies in windows,
 and XLA for TPU adds those up in the dtype of the result. A gradient that is stated in bfloat16 is summed over the
@@ -12,9 +12,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.experimental.layout import Layout, with_layout_constraint
 from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import DTypeLike
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Float, Float32, Int, Num
 
 from codea1.sharding import EMBED_AXIS, TRAIN_RULES, Array, batch_axes, constrain, mesh_of, on_each_device
 
@@ -54,38 +55,78 @@ rounded.defvjp(
 )
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def product(
+    x_XE: Float[Array, "X E"], y_EO: Float[Array, "E O"], dtype: DTypeLike, result: DTypeLike | None = None
+) -> Float[Array, "X O"]:
+    """Multiplies matrices in `dtype`; the result has that of x, or `result`.
+
+    A CPU's activations are float32, and its products may be bfloat16. Of those XLA has a fast kernel, which it takes
+    where the result is float32, both factors are row-major and there are two rows or more.
+    """
+    if x_XE.dtype == dtype:  # everywhere but on a CPU
+        return jnp.matmul(x_XE, y_EO.astype(dtype), preferred_element_type=result)
+    rows, wide = len(x_XE), x_XE.dtype
+    x_XE = jnp.pad(x_XE, ((0, max(2 - rows, 0)), (0, 0))).astype(dtype)
+    return jnp.matmul(row_major(x_XE), row_major(y_EO.astype(dtype)), preferred_element_type=wide)[:rows]
+
+
+def product_of_few(x_XE: Float[Array, "X E"], y_OE: Float[Array, "O E"], dtype: DTypeLike) -> Float32[Array, "X O"]:
+    """Multiplies few rows by the transpose of a weight in `dtype`, for a CPU.
+
+    XLA for CPU packs what stands on the right of a product, which for few rows takes longer than to multiply. So the
+    weight stands on the left, and barriers keep the compiler from turning that round.
+    """
+    rows = len(x_XE)
+    if dtype == jnp.float32:
+        return jax.lax.optimization_barrier(jnp.matmul(y_OE, x_XE.T)).T
+    x_EX = jnp.pad(x_XE, ((0, max(2 - rows, 0)), (0, 0))).astype(dtype).T
+    factors = y_OE.astype(dtype), jax.lax.optimization_barrier(row_major(x_EX))
+    product_OX = jax.lax.optimization_barrier(jnp.matmul(*factors, preferred_element_type=jnp.float32))
+    return row_major(product_OX.T)[:rows]
+
+
+def row_major(x_XY: Float[Array, "X Y"]) -> Float[Array, "X Y"]:
+    """Returns a factor that lies row by row in memory. XLA makes of a transpose another layout, and no copy.
+
+    On several devices, where a layout cannot be asked for, in float32: of bfloat16 not every layout has a product.
+    """
+    mesh = mesh_of(x_XY)
+    is_one = mesh.empty or mesh.size == 1
+    return with_layout_constraint(x_XY, Layout((0, 1))) if is_one else x_XY.astype(jnp.float32)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
 def dense(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, contracted: int = 1
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, dtype: DTypeLike, contracted: int = 1
 ) -> Float[Array, "B T *O"]:
-    """Multiplies x by kernel [E..., O...] over its first dimensions, `contracted` of them, in x's dtype.
+    """Multiplies x by kernel [E..., O...] over its first dimensions, `contracted` of them, in `dtype`; see `product`.
 
     One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
     kernel's gradient, and computes again what they are made of.
     """
-    return _dense_forward(x, kernel, axes, contracted)[0]
+    return _dense_forward(x, kernel, axes, dtype, contracted)[0]
 
 
 def _dense_forward(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, contracted: int
+    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, dtype: DTypeLike, contracted: int
 ) -> tuple[Float[Array, "B T *O"], tuple]:
     rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
-    product_XO = rows_XE @ gathered(kernel, axes, x.dtype).reshape(rows_XE.shape[1], -1)
-    return product_XO.reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)
+    kernel_EO = gathered(kernel, axes, dtype).reshape(rows_XE.shape[1], -1)
+    return product(rows_XE, kernel_EO, dtype).reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)
 
 
 def _dense_backward(
-    axes: Axes, contracted: int, residuals: tuple, y_bar: Float[Array, "B T *O"]
+    axes: Axes, dtype: DTypeLike, contracted: int, residuals: tuple, y_bar: Float[Array, "B T *O"]
 ) -> tuple[Float[Array, "B T *E"], Float[Array, "..."]]:
     x, kernel = residuals
     num_rows = x.shape[0] * x.shape[1]
-    kernel_EO = gathered(kernel, axes, x.dtype).reshape(math.prod(kernel.shape[:contracted]), -1)
-    x_bar = (y_bar.reshape(num_rows, -1) @ kernel_EO.T).reshape(x.shape)
-    return x_bar, _kernel_gradient(x, y_bar, axes, contracted).astype(kernel.dtype)
+    kernel_EO = gathered(kernel, axes, dtype).reshape(math.prod(kernel.shape[:contracted]), -1)
+    x_bar = product(y_bar.reshape(num_rows, -1), kernel_EO.T, dtype).reshape(x.shape)
+    return x_bar, _kernel_gradient(x, y_bar, axes, dtype, contracted).astype(kernel.dtype)
 
 
 def _kernel_gradient(
-    x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"], axes: Axes, contracted: int
+    x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"], axes: Axes, dtype: DTypeLike, contracted: int
 ) -> Float32[Array, "..."]:
     """Computes the gradient of a kernel as it lies at rest.
 
@@ -97,7 +138,7 @@ def _kernel_gradient(
     def own(x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"]) -> Float32[Array, "..."]:
         rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
         y_bar_XO = y_bar.reshape(len(rows_XE), -1)
-        sums_EO = jnp.matmul(rows_XE.T, y_bar_XO, preferred_element_type=jnp.float32)
+        sums_EO = product(rows_XE.T, y_bar_XO, dtype, jnp.float32)
         sums = sums_EO.reshape(*x.shape[2:], *y_bar.shape[2:])
         if not mesh.empty:
             sums = jax.lax.psum(sums, [axis for axis in cut_by if axis != EMBED_AXIS or "embed" not in axes])
@@ -114,41 +155,86 @@ dense.defvjp(_dense_forward, _dense_backward)
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
-class Transposed:
-    """A stacked kernel as a CPU multiplies few rows by it: of each layer its transpose [O..., E...].
+class KernelForms:
+    """A stacked kernel that does not change, in the forms in which a CPU multiplies by it.
 
-    They are arrays of their own, or XLA for CPU would copy a layer's part of the stack at every use.
+    XLA for CPU copies a layer's part of a stack at its use: bfloat16 through float32, so that it lies as uint16. That
+    is little beside the products of many rows, and too much for those of few: they have arrays of their own.
     """
 
-    layers: tuple[Array, ...]
+    stack: Any = None  # [L, E..., O...], for many rows
+    turned: Any = None  # [L, O..., E...], for their gradients; None where `stack` will do
+    layers: tuple[Array, ...] = ()  # of each layer [O..., E...], for few rows
 
-    def __getitem__(self, layer: Any) -> Any:
-        """Returns the kernel of one layer, a stack of one; or all that there are, of `...`."""
-        return self if layer is ... else Transposed((self.layers[layer],))
+    @classmethod
+    def of(cls, stack: Float[Array, "L ..."], contracted: int) -> "KernelForms":
+        """Returns the forms of a kernel with so many input dimensions, but for gradients."""
+        order = *range(contracted, stack.ndim - 1), *range(contracted)
+        return cls(_bits(stack), None, tuple(jnp.transpose(stack[layer], order) for layer in range(len(stack))))
+
+    def for_gradients(self) -> "KernelForms":
+        """Returns all forms."""
+        needs = self.turned is None and self.stack.dtype == jnp.uint16
+        return KernelForms(self.stack, _bits(jnp.stack(self.layers)) if needs else self.turned, self.layers)
+
+    def __getitem__(self, layer: Any) -> "KernelForms":
+        """Returns the form for few rows of one layer; or all that there are, of `...`."""
+        return self if layer is ... else KernelForms(layers=(self.layers[layer],))
 
 
-def is_transposed(leaf: Any) -> bool:
-    return isinstance(leaf, Transposed)
+def table_forms(table_VD: Float[Array, "V D"]) -> Any:
+    """Returns an embedding table that a CPU looks up at every decode step: as `KernelForms` where it is bfloat16."""
+    return KernelForms(_bits(table_VD), None, (table_VD,)) if table_VD.dtype == jnp.bfloat16 else table_VD
 
 
-def dense_of_few(x: Float[Array, "B T *E"], kernel: Transposed, contracted: int = 1) -> Float[Array, "B T *O"]:
-    """Computes `dense` by the kernel of one layer."""
-    (weight,) = kernel.layers
-    outputs = weight.shape[: weight.ndim - contracted]
-    weight_OE = weight.reshape(math.prod(outputs), -1)
-    return times_few(weight_OE, x.reshape(x.shape[0] * x.shape[1], -1)).reshape(*x.shape[:2], *outputs)
+def has_forms(leaf: Any) -> bool:
+    return isinstance(leaf, KernelForms)
 
 
-def times_few(
-    weight_OE: Float[Array, "O E"], rows_XE: Float[Array, "X E"], dtype: DTypeLike | None = None
-) -> Float[Array, "X O"]:
-    """Multiplies few rows by the transpose of a weight, in `dtype` or that of the rows.
+def for_many(leaf: Any) -> Any:
+    """Returns the forms for many rows, which a scan over layers can take; what has no forms as it is."""
+    return KernelForms(leaf.stack, leaf.turned) if has_forms(leaf) else leaf
 
-    XLA for CPU packs what stands on the right of a product, which for few rows takes longer than to multiply. So the
-    weight stands on the left, and a barrier keeps the compiler from turning that round.
-    """
-    product_OX = jnp.matmul(weight_OE, rows_XE.T, preferred_element_type=dtype or rows_XE.dtype)
-    return jax.lax.optimization_barrier(product_OX).T
+
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def dense_of_forms(
+    x: Float[Array, "B T *E"], kernel: KernelForms, dtype: DTypeLike, contracted: int = 1
+) -> Float[Array, "B T *O"]:
+    """Computes `dense` by the kernel of one layer, which gets no gradient."""
+    rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
+    if kernel.layers:
+        (kernel_OE,) = kernel.layers
+        outputs = kernel_OE.shape[: kernel_OE.ndim - contracted]
+        y_XO = product_of_few(rows_XE, kernel_OE.reshape(-1, rows_XE.shape[1]), dtype)
+    else:
+        kernel_EO = _of_bits(kernel.stack, dtype)
+        outputs = kernel_EO.shape[contracted:]
+        y_XO = product(rows_XE, kernel_EO.reshape(rows_XE.shape[1], -1), dtype)
+    return y_XO.reshape(*x.shape[:2], *outputs)
+
+
+def _dense_of_forms_backward(
+    dtype: DTypeLike, contracted: int, kernel: KernelForms, y_bar: Float[Array, "B T *O"]
+) -> tuple[Float[Array, "B T *E"], None]:
+    y_bar_XO = y_bar.reshape(y_bar.shape[0] * y_bar.shape[1], -1)
+    outputs, inputs = y_bar_XO.shape[1], kernel.stack.shape[:contracted]
+    if kernel.turned is None:
+        kernel_OE = _of_bits(kernel.stack, dtype).reshape(-1, outputs).T
+    else:
+        kernel_OE = _of_bits(kernel.turned, dtype).reshape(outputs, -1)
+    return product(y_bar_XO, kernel_OE, dtype).reshape(*y_bar.shape[:2], *inputs), None
+
+
+dense_of_forms.defvjp(lambda x, kernel, *how: (dense_of_forms(x, kernel, *how), kernel), _dense_of_forms_backward)
+
+
+def _bits(x: Array) -> Array:
+    """Returns bfloat16 as uint16, which XLA for CPU slices and gathers as it lies."""
+    return jax.lax.bitcast_convert_type(x, jnp.uint16) if x.dtype == jnp.bfloat16 else x
+
+
+def _of_bits(x: Array, dtype: DTypeLike) -> Array:
+    return jax.lax.bitcast_convert_type(x, dtype) if x.dtype == jnp.uint16 else x
 
 
 def low_rank(
@@ -156,30 +242,37 @@ def low_rank(
     a: Float[Array, "*E r"],
     b: Float[Array, "r ..."],
     axes: Axes,
+    dtype: DTypeLike,
     contracted: int,
     scale: float,
 ) -> Float[Array, "B T *O"]:
     """Multiplies x by a, b and a scale: what an adapter adds to `dense`."""
-    x_BTr = dense(x, a, (*axes[:contracted], "rank"), contracted)
-    return dense(scale * x_BTr, b, ("rank", *axes[contracted:]))
+    x_BTr = dense(x, a, (*axes[:contracted], "rank"), dtype, contracted)
+    return dense(scale * x_BTr, b, ("rank", *axes[contracted:]), dtype)
 
 
-@partial(jax.custom_vjp, nondiff_argnums=(2,))
-def look_up(table_VD: Float[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike) -> Float[Array, "B T D"]:
-    """Returns the rows of an embedding table that tokens name."""
+@partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def look_up(
+    table_VD: Num[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike, result: DTypeLike
+) -> Float[Array, "B T D"]:
+    """Returns the rows of an embedding table, or of its `KernelForms.stack`, rounded to `dtype`, in `result`."""
     # Gathered like every other weight. Left to itself the partitioner looks the tokens of the whole batch up on every
     # device and then exchanges the results.
-    return constrain(gathered(table_VD, ("vocab", "embed"), dtype)[tokens_BT], "batch", None, None)
+    if dtype == result:
+        rows_BTD = gathered(table_VD, ("vocab", "embed"), dtype)[tokens_BT]
+    else:  # on a CPU, which would convert the whole table
+        rows_BTD = _of_bits(constrain(_bits(table_VD), "vocab", "embed")[tokens_BT], dtype)
+    return constrain(rows_BTD.astype(dtype).astype(result), "batch", None, None)
 
 
 def _look_up_forward(
-    table_VD: Float[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike
+    table_VD: Num[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike, result: DTypeLike
 ) -> tuple[Float[Array, "B T D"], tuple]:
-    return look_up(table_VD, tokens_BT, dtype), (table_VD, tokens_BT)
+    return look_up(table_VD, tokens_BT, dtype, result), (table_VD, tokens_BT)
 
 
 def _look_up_backward(
-    dtype: DTypeLike, residuals: tuple, y_bar_BTD: Float[Array, "B T D"]
+    dtype: DTypeLike, result: DTypeLike, residuals: tuple, y_bar_BTD: Float[Array, "B T D"]
 ) -> tuple[Float[Array, "V D"], None]:
     table_VD, tokens_BT = residuals
     # Every device adds up its own part of the dimensions, of all tokens: fewer bytes than the table has.

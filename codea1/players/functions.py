@@ -21,10 +21,12 @@ from codea1.learn.surrogates import Clip
 from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
 from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
+from codea1.models.at_rest import at_rest, has_forms_on, with_forms
 from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params
 from codea1.players.base import Model, Start
+from codea1.players.dtype import fastest_dtype
 from codea1.rollout.engine import Engine
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import Function
@@ -109,7 +111,7 @@ class PlayerFunctions:
     @cached_property
     def abstract_params(self) -> Params:
         """All parameters as shapes in their training layout."""
-        return laid_out(nnx.to_pure_dict(self._declared), param_shardings(self._declared, self.mesh, TRAIN_RULES))
+        return at_rest(self.model, self.mesh, self.learns)
 
     @cached_property
     def abstract_base(self) -> Params:
@@ -117,9 +119,10 @@ class PlayerFunctions:
         frozen = split(self.abstract_params)[1]
         return frozen if self.learns or frozen else self.abstract_params
 
-    def place_base(self, start: Start) -> Params:
-        """Loads those parameters that never change."""
-        return start.checkpoint().place(self.base_shardings, self.model.dtype)
+    def place_base(self, start: Start, shared: Params | None = None) -> Params:
+        """Loads those parameters that never change, or takes those that another player has loaded."""
+        base = shared or start.checkpoint().place(self.base_shardings, self.model.dtype)
+        return with_forms(base, self.learns) if has_forms_on(self.model, self.mesh) else base
 
     def place_adapters(self, start: Start, absent: Params | None = None) -> Params:
         """Loads the adapters that a player starts from, and gives those linear layers that have none `absent`, or 0.
@@ -232,12 +235,13 @@ def functions_of_players(config: ConfigDict, mesh: Mesh, models: Mapping[str, Mo
 
 def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
     """Returns the model of a folder as a run computes it on a mesh."""
+    platform = mesh.devices.flat[0].platform
     return dataclasses.replace(
         stored,
-        dtype=config.model.dtype,
+        dtype=fastest_dtype(platform)[0] if config.model.dtype == "auto" else config.model.dtype,
         param_dtype="float32",  # in bfloat16 most steps of a policy's small learning rate would be rounded away
         remat=config.model.remat,
-        platform=mesh.devices.flat[0].platform,
+        platform=platform,
     )
 
 

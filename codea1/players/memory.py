@@ -17,7 +17,6 @@ from ml_collections import ConfigDict
 
 from codea1.config import validate
 from codea1.learn.update import abstract_gradients
-from codea1.models.weights import is_transposed
 from codea1.players.base import Model
 from codea1.players.functions import PlayerFunctions, functions_of_players, has_reference
 from codea1.runtime.errors import BadInput
@@ -63,11 +62,7 @@ def generating(own: PlayerFunctions) -> Parts:
     functions = {function.kind: function for function in own.generation}
     weights, cache = map(bytes_per_device, functions["prefill"].arguments[:2])
     in_place = bytes_per_device(own.abstract_params) - bytes_per_device(functions["publish"].arguments)
-    parts = {"published weights": weights - in_place, CACHE: cache}
-    if "transpose" in functions:
-        leaves = jax.tree.leaves(functions["decode"].arguments[0], is_leaf=is_transposed)
-        parts["transposed kernels"] = bytes_per_device(list(filter(is_transposed, leaves)))
-    return parts
+    return {"published weights": weights - in_place, CACHE: cache}
 
 
 def device_memory() -> int | None:

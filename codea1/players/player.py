@@ -81,7 +81,8 @@ class Player(Policy):
             params = start.checkpoint().place(functions.shardings.params, functions.model.param_dtype)
         # The base of adapters, and all weights of a frozen player without: neither ever changes.
         shared = [each.base for each in others if each.base and each._base_place == self._base_place]
-        self.base: Params = shared[0] if shared and functions.abstract_base else functions.place_base(start)
+        base = shared[0] if shared and functions.abstract_base else None
+        self.base: Params = functions.place_base(start, base)
         self._critic: Critic | None = None
         if functions.critic:
             self._critic = Critic(c, config.steps, functions.critic, functions.model, start.checkpoint())

@@ -21,7 +21,7 @@ from codea1.models.kv_cache import Cache
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.rollout.decoding import Chunk, DecodingConfig, stream_key
-from codea1.rollout.functions import decoding_weights, generation_functions
+from codea1.rollout.functions import generation_functions
 from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Sizes, smallest
 from codea1.rollout.slots import Slots
 from codea1.runtime.compilations import Function
@@ -59,7 +59,6 @@ class _CallArguments:
     """What all chunks of one call to `generate` have in common."""
 
     weights: Params
-    decoding_weights: Params
     key_data: np.ndarray
     temperature: np.float32
     top_p: np.float32 | None
@@ -112,9 +111,8 @@ class Engine:
     def functions(self, *, restricted: bool = False) -> list[Function]:
         """Lists what generation calls; with `top_p` it has functions of its own, listed when `restricted`."""
         of = self._functions
-        once = [function for function in (of.publish, of.transpose, of.empty) if function]
         decode = [function for (_, is_restricted), function in of.decode.items() if restricted or not is_restricted]
-        return [*once, *of.prefill.values(), of.copy_pages, *decode]
+        return [of.publish, of.empty, *of.prefill.values(), of.copy_pages, *decode]
 
     def publish(self, params: Params) -> Params:
         """Returns training parameters in the layout and dtypes of generation: one all-gather over what cuts them."""
@@ -163,11 +161,7 @@ class Engine:
         key_data = np.asarray(jax.random.key_data(stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
         limit = None if top_p is None else np.float32(top_p)
-        decoded = weights = self.publish(params)
-        if transpose := self._functions.transpose:
-            layers = range(self.decoding.model.num_layers)
-            decoded = decoding_weights(weights, [transpose(weights, np.int32(layer)) for layer in layers])
-        return self._run(_CallArguments(weights, decoded, key_data, np.float32(temperature), limit), queue)
+        return self._run(_CallArguments(self.publish(params), key_data, np.float32(temperature), limit), queue)
 
     def _check(self, request: Request) -> None:
         longest = self.sizes.prompt_lengths[-1]
@@ -197,7 +191,7 @@ class Engine:
             self._statistics.preempted += slots.grow(queue, self.chunk)
             any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
             cache, chunk = self._functions.decode[size, call.top_p is not None](
-                call.decoding_weights,
+                call.weights,
                 cache,
                 slots.table(),
                 slots.rows,

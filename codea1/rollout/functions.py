@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -13,9 +13,8 @@ from flax import nnx
 from flax.traverse_util import flatten_dict, unflatten_dict
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from codea1.models import qwen2
+from codea1.models.at_rest import at_rest, has_forms_on, with_forms
 from codea1.models.config import Qwen2Config
-from codea1.models.flops import layer_weights
 from codea1.models.grouped_attention import MEMBERS
 from codea1.models.kv_cache import (
     KEY_AXES,
@@ -26,22 +25,14 @@ from codea1.models.kv_cache import (
     form_of,
     num_groups,
 )
-from codea1.models.lora import join, split
-from codea1.models.qwen2 import Params
-from codea1.models.weights import Transposed
+from codea1.models.lora import split
+from codea1.models.qwen2 import Params, abstract
+from codea1.models.weights import has_forms, table_forms
 from codea1.rollout import decoding
 from codea1.rollout.decoding import DecodingConfig, Rows
 from codea1.rollout.scheduler import Sizes
 from codea1.runtime.compilations import Function
-from codea1.sharding import (
-    ACTIVATION_RULES,
-    TRAIN_RULES,
-    laid_out,
-    param_shardings,
-    partition_spec,
-)
-
-MOST_CACHED = 64 << 20  # bytes of kernels that may stay in a processor's cache from one decode step to the next
+from codea1.sharding import ACTIVATION_RULES, laid_out, param_shardings, partition_spec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +40,6 @@ class GenerationFunctions:
     """What an engine calls: see `decoding` for the arguments."""
 
     publish: Function  # training parameters to those of generation; see `_publishing`
-    transpose: Function | None  # their kernels of one layer to those of decoding; on some CPUs
     empty: Function  # a cache
     prefill: Mapping[tuple[int, ...], Function]  # by prompts and their length
     copy_pages: Function
@@ -61,8 +51,7 @@ def generation_functions(
 ) -> GenerationFunctions:
     """Returns what an engine of such sizes calls, for weights that learn or not."""
     publish, params, weights = _publishing(config.model, mesh, learns)
-    transposes = _transposes(config.model, mesh)
-    jitted, decode_chunk = _jitted(config.model, graphdef, mesh), _jitted_decode(config, graphdef, mesh, transposes)
+    jitted, decode_chunk = _jitted(config.model, graphdef, mesh), _jitted_decode(config, graphdef, mesh)
     pages = sizes.pages * sizes.shards
     zeros = partial(form_of(config.model.platform).zeros, config.model, pages)
     cache = laid_out(jax.eval_shape(zeros), _cache_layout(config.model, mesh))
@@ -70,11 +59,6 @@ def generation_functions(
     def function(kind: str, name: str, *arguments: Any, static: tuple[int, ...] = ()) -> Function:
         return Function(kind, name, jitted[kind], arguments, static)
 
-    decoded, transpose = weights, None
-    if transposes:
-        transpose = function("transpose", "transpose", weights, _array(np.int32))
-        layer = jax.eval_shape(jitted["transpose"], weights, 0)
-        decoded = decoding_weights(weights, [layer] * config.model.num_layers)
     prefill: dict[tuple[int, ...], Function] = {}
     for prompts, length in ((prompts, length) for length in sizes.prompt_lengths for prompts in sizes.prompts):
         tokens, table = _array(np.int32, prompts, length), _array(np.int32, prompts, sizes.pages_of(length))
@@ -84,13 +68,12 @@ def generation_functions(
     decode: dict[tuple[int, bool], Function] = {}
     scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
     for slots in sizes.slots:
-        arguments = decoded, cache, _table(sizes, slots), _rows(slots), *scalars
+        arguments = weights, cache, _table(sizes, slots), _rows(slots), *scalars
         for end, limit in (("", None), (", restricted", _array(np.float32))):
             name = f"decode {slots} slots{end}"
             decode[slots, limit is not None] = Function("decode", name, decode_chunk, (*arguments, limit))
     return GenerationFunctions(
         Function("publish", "publish", publish, (params,)),
-        transpose,
         function("empty", f"empty {pages} pages", static=(pages,)),
         prefill,
         function("copy_pages", f"copy {sizes.inserted} pages", cache, copied, copied),
@@ -122,57 +105,44 @@ def _publishing(model: Qwen2Config, mesh: Mesh, learns: bool) -> tuple[Callable,
 
     It does not take those that never change and lie as they would be published: they are there once.
     """
-    _, declared = qwen2.abstract(model)
-    params = laid_out(nnx.to_pure_dict(declared), param_shardings(declared, mesh, TRAIN_RULES))
-    layouts = param_shardings(declared, mesh, ACTIVATION_RULES)
+    params = at_rest(model, mesh, learns)
+    takes_forms = has_forms_on(model, mesh)
 
     def publish(params: Params) -> Params:
-        return jax.tree.map(lambda p: p.astype(model.dtype), params)
+        flat = flatten_dict(params)
+        cast = {path: p if has_forms(p) else p.astype(_published_dtype(model, path)) for path, p in flat.items()}
+        if takes_forms:
+            stacked = {path: p for path, p in cast.items() if not has_forms(p)}
+            cast |= flatten_dict(with_forms(unflatten_dict(stacked), learns=False))
+            cast |= {path: table_forms(cast[path]) for path in cast.keys() & {("embedding",)}}
+        return unflatten_dict(cast)
 
-    weights = laid_out(jax.eval_shape(publish, params), layouts)
-    published = flatten_dict(weights)
+    _, declared = abstract(model)
+    layouts = param_shardings(declared, mesh, ACTIVATION_RULES)
+    published = flatten_dict(jax.eval_shape(publish, params))
+    of_forms = NamedSharding(mesh, PartitionSpec())
+    layout_of = {
+        path: jax.tree.map(lambda _: of_forms, published[path]) if has_forms(published[path]) else layout
+        for path, layout in flatten_dict(layouts).items()
+    }
+    weights = laid_out(published, layout_of)
 
-    def is_kept(path: tuple[str, ...], p: jax.ShapeDtypeStruct) -> bool:
-        wanted = published[path]
+    def is_kept(path: tuple[str, ...], p: Any) -> bool:
+        if has_forms(p) or has_forms(weights[path]):
+            return has_forms(p)
+        wanted = weights[path]
         return p.dtype == wanted.dtype and p.sharding.is_equivalent_to(wanted.sharding, p.ndim)
 
     frozen = flatten_dict(split(params)[1] if learns else params)
-    at_rest, layout_of = flatten_dict(params), flatten_dict(layouts)
-    taken = {path: p for path, p in at_rest.items() if path not in frozen or not is_kept(path, p)}
+    taken = {path: p for path, p in flatten_dict(params).items() if path not in frozen or not is_kept(path, p)}
     jitted = jax.jit(publish, out_shardings=unflatten_dict({path: layout_of[path] for path in taken}))
-    return jitted, unflatten_dict(taken), weights
+    return jitted, unflatten_dict(taken), unflatten_dict(weights)
 
 
-def decoding_weights(weights: Params, layers: Sequence[Params]) -> Params:
-    """Returns weights as decode steps take them where their kernels are transposed: published, but for those."""
-    adapters, base = split(weights)
-    return join(base or adapters, jax.tree.map(lambda *each: Transposed(each), *layers))
-
-
-def _transposes(model: Qwen2Config, mesh: Mesh) -> bool:
-    """Returns whether decoding takes kernels in another form than prefill: where a processor reads them from memory.
-
-    XLA for CPU casts bfloat16 at each use, whatever the form.
-    """
-    is_large = 4 * model.num_layers * layer_weights(model) > MOST_CACHED
-    return model.platform == "cpu" and mesh.size == 1 and model.dtype == jnp.float32 and is_large
-
-
-def _transposed(model: Qwen2Config, weights: Params, layer: jax.Array) -> Params:
-    """Returns a copy of one layer's kernels for decoding, with the adapters added; see `Transposed`."""
-    found = {path: p[layer] for path, p in flatten_dict(weights["layers"]).items()}
-
-    def one(path: tuple[str, ...], kernel: jax.Array) -> jax.Array:
-        contracted = 2 if path[-1] == "o_kernel" else 1
-        transposed = jnp.transpose(kernel, (*range(contracted, kernel.ndim), *range(contracted)))
-        if not model.lora_rank:
-            return transposed
-        a, b = (found[*path[:-1], path[-1].replace("kernel", f"lora_{half}")] for half in "ab")
-        added = jnp.tensordot(b, a, ((0,), (contracted,)), preferred_element_type=jnp.float32)
-        return (transposed + model.lora_alpha / model.lora_rank * added).astype(kernel.dtype)
-
-    kernels = {path: one(path, kernel) for path, kernel in found.items() if path[-1].endswith("_kernel")}
-    return {"layers": unflatten_dict(kernels)}
+def _published_dtype(model: Qwen2Config, path: tuple[str, ...]) -> jnp.dtype:
+    """Returns that of products where a parameter is a factor of one, or that of activations."""
+    is_factor = path[-1] in ("embedding", "lm_head") or path[-1].endswith("_kernel")
+    return jnp.dtype(model.dtype) if is_factor else model.activations
 
 
 @functools.cache
@@ -192,15 +162,12 @@ def _jitted(model: Qwen2Config, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str,
         "empty": jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),
         "prefill": jax.jit(partial(decoding.prefill, graphdef), donate_argnums=1, out_shardings=layout),
         "copy_pages": jax.jit(form.copy_pages, donate_argnums=0, out_shardings=layout),
-        "transpose": jax.jit(partial(_transposed, model)),
     }
 
 
 @functools.cache
-def _jitted_decode(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh, transposes: bool) -> Callable:
+def _jitted_decode(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> Callable:
     """Returns the jitted `decode_chunk`, shared by all engines that would compile the same."""
-    if transposes:  # the kernels have the adapters added
-        graphdef, _ = qwen2.abstract(dataclasses.replace(config.model, lora_rank=0))
     everywhere = NamedSharding(mesh, PartitionSpec())  # every process reads every response
     layouts = _cache_layout(config.model, mesh), everywhere
     return jax.jit(partial(decoding.decode_chunk, config, graphdef), donate_argnums=1, out_shardings=layouts)

@@ -23,6 +23,7 @@ from typing import Literal, Self
 import numpy as np
 from jax.sharding import Mesh
 
+from codea1.models.at_rest import has_forms_on
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import num_reads, page_bytes, page_size
 from codea1.runtime.errors import BadInput
@@ -70,10 +71,12 @@ class Sizes:
         shards = data_parallel(mesh)
         fewer = (1, 2, 4, 8) if model.platform == "cpu" else (1, 4, 16)
         even = {slots // part for part in fewer if slots % (part * shards) == 0}
-        most_prompts = max(slots // shards // 8, 1)
+        most_prompts, parts = max(slots // shards // 8, 1), (1, 4)
         if model.platform != "cpu":
             most_prompts = min(most_prompts, MOST_PROMPTS)
-        prompts = tuple(sorted({max(most_prompts // part, 1) * shards for part in (1, 4)}))
+        elif has_forms_on(model, mesh):  # a CPU multiplies the rows of one prompt at a third of its speed
+            most_prompts, parts = max(most_prompts, min(slots, MOST_PROMPTS)), (1, 2, 4)
+        prompts = tuple(sorted({max(most_prompts // part, 1) * shards for part in parts}))
         page = page_size(model.platform)
         # The last token of a response is never attended to.
         longest, of_prompt = (

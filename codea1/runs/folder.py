@@ -129,6 +129,13 @@ class RunFolder:
                 raise BadInput(f"{path} is not a run folder: it has no config.json.")
         return cls(path, _read_config(path / "config.json"))
 
+    @staticmethod
+    def config_in(workdir: str) -> dict[str, Any]:
+        """Returns the config of the run that lies in `workdir`; {} where none does. Raises BadInput, StorageOutage."""
+        path = location(str(workdir), "workdir")
+        with _errors_as_bad_input(path):
+            return _read_config(path / "config.json") if exists(path / "config.json") else {}
+
     @property
     def made_with(self) -> dict[str, str]:
         """The `versions` of when the run was made. Raises BadInput."""

@@ -61,6 +61,14 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
             own = own_files(config.game)
+            if config.model.dtype == "auto":
+                from codea1.players.dtype import auto_dtype
+
+                config.model.dtype, why = hosts.of_main(
+                    lambda: auto_dtype(RunFolder.config_in(workdir) if workdir else {})
+                )
+                if hosts.is_main:
+                    print(f"config.model.dtype is auto, here {config.model.dtype}: {why}")
             if workdir:
                 paths = hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict(), own).paths)
                 use_paths(config, paths, is_resumed=True)

@@ -10,6 +10,7 @@ from codea1.game.methods import METHODS
 from codea1.models.kv_cache import page_bytes, page_size
 from codea1.models.lora import join
 from codea1.players.base import Start, require_base
+from codea1.players.dtype import fastest_dtype
 from codea1.players.functions import PlayerFunctions
 from codea1.players.memory import require_memory_of_policy
 from codea1.players.policy import Policy
@@ -54,8 +55,7 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
     config[role].prompt_lengths = tuple(length for length in PROMPT_LENGTHS if length < prompt)
     start, platform = Start(url), jax.devices()[0].platform
-    if platform == "cpu":
-        config.model.dtype = "float32"
+    config.model.dtype, _ = fastest_dtype(platform)
     page = page_bytes(dataclasses.replace(start.model(), dtype=config.model.dtype, platform=platform), 1)
     longest = -(-(prompt + response) // page_size(platform)) + 1
     pages = max(slots // jax.device_count() // PART_OF_PAGES, 1) * longest + 1

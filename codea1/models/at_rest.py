@@ -1,4 +1,4 @@
-"""How the parameters of a policy lie in memory: stacked over layers, or of each layer apart on a CPU."""
+"""How the parameters of a policy lie in memory: stacked over layers, or as `KernelForms` on a CPU."""
 
 import functools
 from typing import Any
@@ -25,7 +25,7 @@ def has_forms_on(config: Qwen2Config, mesh: Mesh) -> bool:
 
 
 def with_forms(params: Params, learns: bool) -> Params:
-    """Returns parameters with `KernelForms` in the place of kernels: one after the other, as both need not fit.
+    """Returns parameters with `KernelForms` in place of kernels. Converts one kernel at a time, to save memory.
 
     They may have them already, of a player that shares the base and does not learn, or does.
     """

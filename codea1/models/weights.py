@@ -158,8 +158,8 @@ dense.defvjp(_dense_forward, _dense_backward)
 class KernelForms:
     """A stacked kernel that does not change, in the forms in which a CPU multiplies by it.
 
-    XLA for CPU copies a layer's part of a stack at its use: bfloat16 through float32, so that it lies as uint16. That
-    is little beside the products of many rows, and too much for those of few: they have arrays of their own.
+    XLA for CPU copies a layer's part of a stack before it multiplies, and bfloat16 by way of float32: so stacks are
+    uint16. The copy costs little beside a product of many rows, but too much beside one of few: `layers` avoids it.
     """
 
     stack: Any = None  # [L, E..., O...], for many rows

@@ -1,23 +1,26 @@
-"""Makes the questions of the real model's run: of MBPP and LeetCodeDataset, those that the model solves sometimes.
+"""Makes the questions of the real model's runs: those that it solves sometimes.
 
-  EVALUATED=humanevalplus_mbppplus.parquet
-  python -m codea1.lab convert mbpp mbpp.jsonl --exclude=$EVALUATED --output=MBPP.parquet
-  python -m codea1.lab convert leetcode LEETCODE.jsonl --exclude=$EVALUATED,MBPP.parquet --output=LEETCODE.parquet
-  python -m bench.real_questions MBPP.parquet LEETCODE.parquet --output=FOLDER --rates=studies/real_rates.json
+  python -m bench.real_questions MBPP.parquet LEETCODE.parquet KODCODE.parquet --output=FOLDER \
+    --rates=studies/real_rates.json --model=MODEL
 
-Questions of a file are ordered by a hash of their ids. The first of the first file are for validation, with mutants of
-their ground truths that fail a golden test. The next of each file are asked, where their prompts are short enough:
-SAMPLES programs each at temperature 1, judged by their check scripts. Training gets the questions of which the model
-passes between LOW and HIGH. FOLDER gets train.parquet, validation.parquet and rates.json. What a file of RATES holds is
-not asked again; the rest is asked of --model, and without one it is left out.
+The files are what `codea1.lab convert` made, see docs/real.md. Of each, its first ASKED questions, ordered by a hash of
+their ids, are asked where their prompts are short enough: SAMPLES programs each at temperature 1, which end with their
+first code block, judged by check scripts, or by golden tests where there is none. RATES holds how many passed, and
+grows as questions are asked: what it holds is not asked again, and without --model nothing is.
+
+Questions with 1 to SAMPLES - 1 programs passed are kept. VALIDATION of them, which have mutants that fail what judges
+programs, are for validation; the others, but for near duplicates of those, for training. FOLDER gets train.parquet and
+validation.parquet.
 """
 
 import argparse
 import hashlib
 import json
+import os
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from pathlib import Path
 
 import pyarrow
@@ -25,99 +28,103 @@ import pyarrow.parquet
 
 from codea1.data.loader import load_questions
 from codea1.game.answers import extract_program
+from codea1.game.asserts import golden_tests
+from codea1.game.grading import Judge
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
+from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.mutants import drawn_mutants
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
-VALIDATION, ASKED, SAMPLES = 24, 80, 4
-LOW, HIGH = 0.1, 0.9  # share of samples passed
+ASKED, SAMPLES, VALIDATION = 600, 8, 48
 MUTANTS, TRIED = 4, 8  # kept of each question of validation, of so many
-PROMPT, RESPONSE, SLOTS = 384, 256, 64  # tokens, tokens, sequences
-ROOM = 4096  # tokens of an answer that pages are for: an eighth of the slots at their longest, all at RESPONSE
+PROMPT, RESPONSE, SLOTS = 384, 512, 64  # tokens, tokens, sequences
+AT_ONCE = 32  # questions between two writings of RATES
 
 
-def pass_rates(folder: str, questions: Sequence[Question], grader: Grader) -> dict[str, float]:
-    """Returns the share of SAMPLES programs, at temperature 1, that pass, of each question of at most PROMPT tokens."""
+def passes(judge: Judge, program: str) -> Future:
+    """Starts a program on its question's check script, or on its golden tests."""
+    return judge.check(program) if judge.question.check_script else judge.grade(program, golden_tests(judge.question))
+
+
+def passed(run: Future) -> bool:
+    """Returns whether a program passed all that `passes` started."""
+    found = run.result()
+    return found.verdict is Verdict.PASS if hasattr(found, "verdict") else {*found.verdicts} == {Verdict.PASS}
+
+
+def asked(folder: str, questions: Sequence[Question], grader: Grader) -> Iterator[dict[str, int]]:
+    """Yields how many of SAMPLES programs pass, by question of at most PROMPT tokens; of longer ones -1."""
     from codea1.lab.benchmarks.policies import policy_of_folder
     from codea1.rollout.engine import Request
 
-    policy = policy_of_folder("code", folder, (PROMPT, ROOM, SLOTS))
-    prompts = {each.id: policy.prompt_ids(code_messages(DEFAULT, each)) for each in questions}
-    requests = [
-        Request(id, prompt, 0, SAMPLES, length_limit=RESPONSE)
-        for id, prompt in prompts.items()
-        if len(prompt) <= PROMPT
-    ]
-    by_id = {each.id: each for each in questions}
-    passed, runs, tokens = Counter[str](), [], 0
-    samples = policy.generate(requests, seed=0, stream="real_questions", temperature=1.0, top_p=1.0)
-    for number, sample in enumerate(samples):
-        question = by_id[sample.question_id]
-        program = extract_program(policy.tokenizer.decode(sample.token_ids), question.entry_point).source
-        assert question.check_script is not None
-        run = grader.check(question.module(program), question.check_script, question.entry_point)
-        runs.append((question.id, run))  # not awaited here: one that never ends would stop the sampling
-        tokens += len(sample.token_ids)
-        if number % 20 == 19:
-            print(f"{number + 1} of {len(requests) * SAMPLES} programs, {tokens:,} tokens", file=sys.stderr)
-    for id, run in runs:
-        passed[id] += run.result().verdict is Verdict.PASS
-    return {request.question_id: passed[request.question_id] / SAMPLES for request in requests}
+    policy = policy_of_folder("code", folder, (PROMPT, RESPONSE, SLOTS), stop_at_block=True)
+    for start in range(0, len(questions), AT_ONCE):
+        judges = {question.id: Judge(question, grader) for question in questions[start : start + AT_ONCE]}
+        prompts = {id: policy.prompt_ids(code_messages(DEFAULT, judge.question)) for id, judge in judges.items()}
+        requests = [Request(id, ids, 0, SAMPLES) for id, ids in prompts.items() if policy.fits(ids)]
+        counts, runs, tokens = dict.fromkeys(judges, -1) | {each.question_id: 0 for each in requests}, [], 0
+        for sample in policy.generate(requests, seed=0, stream="real_questions", temperature=1.0, top_p=1.0):
+            judge = judges[sample.question_id]
+            text = policy.tokenizer.decode(sample.token_ids)
+            program = extract_program(text, judge.question.entry_point).source
+            runs.append((sample.question_id, passes(judge, program)))
+            tokens += len(sample.token_ids)
+        for id, run in runs:
+            counts[id] += passed(run)
+        print(f"{start + len(judges)} of {len(questions)} questions, {tokens:,} more tokens", file=sys.stderr)
+        yield counts
 
 
-def broken(question: Question, grader: Grader) -> list[str]:
-    """Returns up to MUTANTS mutants of the ground truth that fail its check script: none is equivalent to it."""
-    tried = drawn_mutants(question.ground_truth, TRIED, question.id)
-    assert question.check_script is not None
-    runs = [grader.check(question.module(each), question.check_script, question.entry_point) for each in tried]
-    failed = [run.result().verdict in (Verdict.FAIL, Verdict.ERROR) for run in runs]
-    return [mutant for mutant, fails in zip(tried, failed, strict=True) if fails][:MUTANTS]
+def broken(judge: Judge) -> list[str]:
+    """Returns up to MUTANTS mutants of the ground truth that fail what judges programs: none is equivalent to it."""
+    tried = drawn_mutants(judge.question.ground_truth, TRIED, judge.question.id)
+    runs = [passes(judge, mutant) for mutant in tried]
+    return [mutant for mutant, run in zip(tried, runs, strict=True) if not passed(run)][:MUTANTS]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("files", nargs="+", help="what `codea1.lab convert` made; the first is validation's, too")
+    parser.add_argument("files", nargs="+")
     parser.add_argument("--output", type=Path, required=True)
+    parser.add_argument("--rates", type=Path, required=True)
     parser.add_argument("--model", help="folder of the model that is asked")
-    parser.add_argument("--rates", type=Path, help="rates.json of an earlier time")
     given = parser.parse_args()
-    if not given.model and not given.rates:
-        parser.error("one of --model and --rates is needed")
-    known = json.loads(given.rates.read_text()) if given.rates else {}
     tables = [pyarrow.parquet.read_table(file) for file in given.files]
     rows = {row["extra_info"]["question_id"]: row for table in tables for row in table.to_pylist()}
     ordered = [
-        sorted(
-            (each for each in load_questions(file) if each.check_script),
-            key=lambda each: hashlib.blake2b(each.id.encode()).hexdigest(),
-        )
+        question
         for file in given.files
+        for question in sorted(load_questions(file), key=lambda q: hashlib.blake2b(q.id.encode()).hexdigest())[:ASKED]
     ]
-    given.output.mkdir(parents=True, exist_ok=True)
+    known = json.loads(given.rates.read_text()) if given.rates.exists() else {}
     with SandboxPool(isolation=AUTO) as pool:
         grader = Grader(pool)
-        validation = []
-        while len(validation) < VALIDATION:
-            question = ordered[0].pop(0)
-            if mutants := broken(question, grader):
-                validation.append({**rows[question.id], "mutants": mutants})
-        asked = [each for questions in ordered for each in questions[:ASKED]]
-        new = [each for each in asked if each.id not in known] if given.model else []
-        known |= pass_rates(given.model, new, grader) if new else {}
-    # In the order of the questions, whichever were known: recorded rates give the same file of training again.
-    rates = {each.id: known[each.id] for each in asked if each.id in known}
+        new = [question for question in ordered if question.id not in known] if given.model else []
+        for counts in asked(given.model, new, grader) if new else ():
+            known |= counts
+            written = given.rates.with_suffix(".new")
+            written.write_text(json.dumps(known, indent=0) + "\n")
+            os.replace(written, given.rates)
+        kept = [question for question in ordered if 0 < known.get(question.id, 0) < SAMPLES]
+        mutants: dict[str, list[str]] = {}  # of validation
+        for question in kept:
+            if len(mutants) < VALIDATION and (broken_ones := broken(Judge(question, grader))):
+                mutants[question.id] = broken_ones
+    held_out = NearDuplicates(question for question in kept if question.id in mutants)
+    validation = [{**rows[id], "mutants": found} for id, found in mutants.items()]
+    train = [rows[each.id] for each in kept if not held_out.of(each.id, each.description, each.ground_truth)]
+    print("programs passed, questions:", dict(sorted(Counter(known.values()).items())))
     schema = tables[0].schema.set(
         tables[0].schema.get_field_index("mutants"), pyarrow.field("mutants", pyarrow.list_(pyarrow.string()))
     )
-    train = [rows[id] for id, rate in rates.items() if LOW <= rate <= HIGH]
-    (given.output / "rates.json").write_text(json.dumps(rates, indent=0) + "\n")
-    for name, kept in (("train", train), ("validation", validation)):
-        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(kept, schema), given.output / f"{name}.parquet")
-        print(f"{name}.parquet: {len(kept)} questions")
+    given.output.mkdir(parents=True, exist_ok=True)
+    for name, split in (("train", train), ("validation", validation)):
+        pyarrow.parquet.write_table(pyarrow.Table.from_pylist(split, schema), given.output / f"{name}.parquet")
+        print(f"{name}.parquet: {len(split)} questions")
 
 
 if __name__ == "__main__":

@@ -125,6 +125,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.max_prompt_length = positive(max_prompt_length)  # tokens
     c.prompt_lengths = lengths()  # tokens: further lengths that shorter prompts are padded to; each is compiled for
     c.max_response_length = positive(4096)  # tokens
+    c.stop_at_block = False  # an answer ends with its first code block: nothing follows the program or the tests
     c.thinking = one_of("", ("", "off", "on"))  # the chat template's enable_thinking; "": its own. No part of answers
     c.temperature = positive(1.0)  # of training samples; log-probs are those of the same tempered softmax
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codea1.game.answers import extract_program, extract_python_block, parse_suite
+from codea1.game.answers import end_of_block, extract_program, extract_python_block, parse_suite
 from codea1.game.asserts import parse_assert
 from codea1.game.rewards import REWARDS
 from codea1.values import encode_exact
@@ -101,6 +101,21 @@ def test_the_reward_decides_how_a_program_is_read(answer, source, is_fenced):
     assert (read["official"].source, read["official"].fenced) == (source, is_fenced)
     for name in ("strict", "strict_tests", "simple"):
         assert read[name] == extract_program(answer, "x")
+
+
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        ("Here:\n```python\nx = 1\n```", True),
+        ("```python\nx = 1\n", False),
+        ("a ```quoted``` word\n  ```py\nx = 1\n  ```", True),
+        ("<think>\n```\nno\n```\n</think>\n```\nx = 1\n```", True),
+        ("<think>\n```\nno\n```\n", False),
+        ("", False),
+    ],
+)
+def test_an_answer_may_end_with_its_first_closed_block(answer: str, ends: bool):
+    assert end_of_block(answer) == end_of_block(f"{answer}\nIt is\n```\nmore\n```") * ends == len(answer) * ends
 
 
 def test_all_python_blocks_of_a_suite_are_joined():

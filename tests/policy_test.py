@@ -93,6 +93,18 @@ def test_a_folder_has_pages_for_an_eighth_of_its_slots_and_short_prompts_stay_sh
     assert least.pages >= 384 // 64 + 1
 
 
+def test_an_answer_stops_with_the_token_that_closes_its_first_block(model_folder):
+    policy = policy_of_folder("code", str(model_folder), LENGTHS, stop_at_block=True)
+    encode, end_of = policy.tokenizer.encode, policy.functions.engine.end_of
+    block = encode("A:\n```python\nx = 1\n```")
+    for more in ("", "\n\nThis is", "\n```\ny\n```"):
+        ids = [*block, *encode(more)]
+        for seen in (0, len(block) - 1):
+            assert end_of(ids, seen) == len(block)
+        assert end_of(ids[: len(block) - 1], 0) == 0
+    assert policy_of_folder("code", str(model_folder), LENGTHS).functions.engine.end_of is None
+
+
 def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
     asked = EvaluationSpec(

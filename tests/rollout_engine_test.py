@@ -152,6 +152,21 @@ def test_without_stop_ids_responses_have_full_length(policy):
     assert {(len(sample.token_ids), sample.finish_reason) for sample in endless.values()} == {(RESPONSE, "length")}
 
 
+@pytest.mark.parametrize("chunk", [1, 4, RESPONSE])
+def test_responses_end_where_they_are_told_to_whatever_the_chunk(policy, engine, chunk: int):
+    def end_of(ids: list[int], seen: int) -> int:
+        return next((place + 1 for place in range(seen, len(ids)) if ids[place] % 5 == 0), 0)
+
+    whole = generate(engine, policy, requests(16))
+    cutting = make_engine(policy, chunk=chunk)
+    cutting.end_of = end_of
+    for key, sample in generate(cutting, policy, requests(16)).items():
+        end = end_of(list(whole[key].token_ids), 0) or len(whole[key].token_ids)
+        assert sample.token_ids == whole[key].token_ids[:end]
+        np.testing.assert_array_equal(sample.log_probs, whole[key].log_probs[:end])
+        assert sample.finish_reason == ("stop" if end < RESPONSE or end_of(list(sample.token_ids), 0) else "length")
+
+
 def test_a_sample_does_not_depend_on_the_batch_it_is_in(policy, engine, wide):
     wanted = requests()
     together = generate(engine, policy, wanted)

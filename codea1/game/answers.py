@@ -34,6 +34,7 @@ _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
 _BEGINS = re.compile(r"(?:import|from|def|async def|class)\s+\w|@\w")  # such a statement
+_BLOCK = re.compile(rf"^[ \t]*{_FENCE}[^`\n]*\n(?:.*\n)*?[ \t]*{_FENCE}", re.MULTILINE)  # the first to be closed
 _ENDS_THOUGHTS = re.compile(rf"(?<!['\"`\\]){THOUGHT_ENDS}(?!['\"`\\])")  # and is not quoted
 _READS = re.compile(r"\b(?:input|stdin)\b")
 _TEST = re.compile(r"\bassert|\braises\b")
@@ -67,6 +68,12 @@ def without_thoughts(text: str) -> str:
         return text.partition(THOUGHT_ENDS)[2]
     end = _ENDS_THOUGHTS.search(text)
     return text[end.end() :] if end and THOUGHT_BEGINS not in text[: end.start()] else text
+
+
+def end_of_block(answer: str) -> int:
+    """Returns how many characters an answer has up to the end of its first closed code block, thoughts aside; or 0."""
+    block = _BLOCK.search(answer, len(answer) - len(without_thoughts(answer)))
+    return block.end() if block else 0
 
 
 def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:

@@ -1,10 +1,12 @@
 """A policy: weights that answer, with their tokenizer and engine."""
 
+import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ml_collections import ConfigDict
 
 from codea1.data.tokenizer import ChatTokenizer
+from codea1.game.answers import end_of_block
 from codea1.game.prompts import Message
 from codea1.models.qwen2 import Params
 from codea1.players.functions import PlayerFunctions
@@ -28,6 +30,10 @@ class Policy:
         """
         self.name, self.tokenizer, self.functions = name, tokenizer, functions
         self._seed, self._config, self._params = config.seed, config[name], params
+
+        if self._config.stop_at_block:
+            self._ticks = frozenset(id for token, id in tokenizer.vocabulary.items() if "`" in token)
+            functions.engine.end_of = self._end_of_block
 
     @property
     def params(self) -> Params:
@@ -66,6 +72,17 @@ class Policy:
             temperature=temperature,
             top_p=top_p if top_p < 1 and temperature > 0 else None,
         )
+
+    def _end_of_block(self, ids: list[int], seen: int) -> int:
+        """Returns how many tokens an answer has up to the end of its first code block; 0 where none has ended.
+
+        The first `seen` ids do not hold such an end.
+        """
+        if self._ticks.isdisjoint(ids[seen:]):
+            return 0
+        end = end_of_block(self.tokenizer.decode(ids))
+        places = range(seen, len(ids) + 1)
+        return places[bisect.bisect_left(places, end, key=lambda n: len(self.tokenizer.decode(ids[:n])))] if end else 0
 
     def call_between_chunks(self, function: Callable[[], None]) -> None:
         """Has `function` called every few tokens of whatever is generated from now on; what it raises ends that.

@@ -23,7 +23,7 @@ from codea1.models.qwen2 import Params
 from codea1.rollout.decoding import Chunk, DecodingConfig, stream_key
 from codea1.rollout.functions import generation_functions
 from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Sizes, smallest
-from codea1.rollout.slots import Slots
+from codea1.rollout.slots import EndOf, Slots
 from codea1.runtime.compilations import Function
 from codea1.sharding import to_host
 
@@ -106,6 +106,7 @@ class Engine:
         self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
         self._statistics = Statistics()
+        self.end_of: EndOf | None = None  # ends responses that have drawn no stop id
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
     def functions(self, *, restricted: bool = False) -> list[Function]:
@@ -235,7 +236,7 @@ class Engine:
         counts = self._statistics
         counts.slot_steps += int(chunk.steps) * len(slots.rows.live)
         counts.tokens += int(np.sum(chunk.drawn - slots.rows.drawn))
-        finished = slots.take(chunk)
+        finished = slots.take(chunk, self.end_of)
         for sample in finished:
             counts.samples += 1
             counts.truncated += sample.finish_reason == "length"

@@ -1,6 +1,6 @@
 """The samples that decode: which slot and pages each has, and what it has drawn; numpy on the host."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,6 +10,9 @@ from codea1.models.kv_cache import PageTable, num_groups
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard, Sizes
 from codea1.runtime.hosts import stable_hash
+
+# Of a response's tokens, of which so many were looked at before: how many of them end it; 0: it goes on.
+EndOf = Callable[[list[int], int], int]
 
 
 class Slots:
@@ -139,8 +142,11 @@ class Slots:
         members_WGR[shard_G[group_I], number_G[group_I], nth_I] = slot_I % size
         return num_shared_B, members_WGR
 
-    def take(self, chunk: Chunk) -> list[Sample]:
-        """Adds what a chunk has drawn, and returns the samples that it finished. `chunk` holds numpy arrays."""
+    def take(self, chunk: Chunk, end_of: EndOf | None = None) -> list[Sample]:
+        """Adds what a chunk has drawn, and returns the samples that it finished, cut where `end_of` says.
+
+        `chunk` holds numpy arrays.
+        """
         rows = self.rows
         num_new_B = chunk.drawn - rows.drawn
         slot, column = np.nonzero(np.arange(chunk.tokens.shape[1]) < num_new_B[:, None])
@@ -151,10 +157,15 @@ class Slots:
         rows.token[drew] = chunk.tokens[drew, num_new_B[drew] - 1]
         rows.position[:] += num_new_B
         rows.drawn[:] = chunk.drawn
-        finished = np.flatnonzero(rows.live & (chunk.stopped | (rows.drawn >= rows.limit)))
+        finished_B = rows.live & (chunk.stopped | (rows.drawn >= rows.limit))
+        length_B, stopped_B = rows.drawn.copy(), chunk.stopped.copy()
+        for slot in np.flatnonzero(rows.live & (num_new_B > 0)).tolist() if end_of else ():
+            length = int(length_B[slot])
+            if end := end_of(self._tokens_RB[:length, slot].tolist(), length - int(num_new_B[slot])):
+                length_B[slot], stopped_B[slot], finished_B[slot] = end, True, True
         samples = []
-        for slot in finished.tolist():
-            pending, length = self._samples[slot], int(rows.drawn[slot])
+        for slot in np.flatnonzero(finished_B).tolist():
+            pending, length = self._samples[slot], int(length_B[slot])
             assert pending is not None
             samples.append(
                 Sample(
@@ -163,7 +174,7 @@ class Slots:
                     prompt_ids=pending.request.prompt_ids,
                     token_ids=tuple(self._tokens_RB[:length, slot].tolist()),
                     log_probs=self._log_probs_RB[:length, slot].copy(),
-                    finish_reason="stop" if chunk.stopped[slot] else "length",
+                    finish_reason="stop" if stopped_B[slot] else "length",
                 )
             )
             self._leave(slot)

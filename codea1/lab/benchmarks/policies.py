@@ -41,7 +41,9 @@ def lengths_of(role: str, run: RunFolder | None, given: tuple[int, int, int]) ->
     return prompt, response, slots
 
 
-def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinking: str = "") -> Policy:
+def policy_of_folder(
+    role: str, url: str, lengths: tuple[int, int, int], thinking: str = "", stop_at_block: bool = False
+) -> Policy:
     """Returns the model in a folder, local or gs://, or adapters on theirs; `lengths` as `policy_of_run` takes them.
 
     `thinking` is "on" or "off", or "" for what its chat template does by itself.
@@ -50,7 +52,7 @@ def policy_of_folder(role: str, url: str, lengths: tuple[int, int, int], thinkin
     """
     config = default_config()
     config.frozen = role
-    config[role].model, config[role].thinking = url, thinking
+    config[role].model, config[role].thinking, config[role].stop_at_block = url, thinking, stop_at_block
     prompt, response, slots = lengths_of(role, None, lengths)
     config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
     config[role].prompt_lengths = tuple(length for length in PROMPT_LENGTHS if length < prompt)

@@ -341,12 +341,25 @@ def test_own_kills_and_those_of_hidden_mutants_by_hand():
     assert not {"test/own_kill_rate", "test/trivial_rate"} & statistics(played()).keys()
 
 
-def test_paid_but_wrong_has_the_whole_reward_and_fails_its_check_script():
-    def paid(total: float | None, passes_check: bool | None) -> SolutionRecord:
-        record = solution(0, [], [], passes_check=passes_check)
-        record.reward = SolutionReward(total)
-        return record
+def paid(total: float | None, passes_check: bool | None) -> SolutionRecord:
+    record = solution(0, [], [], passes_check=passes_check)
+    record.reward = SolutionReward(total)
+    return record
 
+
+def test_misranked_pairs_are_of_one_group():
+    groups = [
+        [paid(0.5, True), paid(1.0, False), paid(0.5, False), paid(None, False), paid(0.0, None)],
+        [paid(0.9, True), paid(1.0, True), paid(0.2, False), paid(0.9, False)],
+        [paid(0.0, True), paid(0.1, True)],
+    ]
+    metrics = statistics(Round(0, [QuestionRecord(QUESTION, group) for group in groups]))
+    assert metrics["code/misranked"] == 1 / 6
+    assert metrics["code/misranked_ties"] == 2 / 6
+    assert "code/misranked" not in statistics(Round(0, [QuestionRecord(QUESTION, groups[2])]))
+
+
+def test_paid_but_wrong_has_the_whole_reward_and_fails_its_check_script():
     solutions = [paid(1.0, False), paid(0.9, False), paid(1.0, True), paid(None, False), paid(1.0, None)]
     assert [solution.paid_but_wrong for solution in solutions] == [True, False, False, False, None]
     assert statistics(Round(0, [QuestionRecord(QUESTION, solutions)]))["code/paid_but_wrong"] == 1 / 4

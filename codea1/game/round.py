@@ -350,6 +350,7 @@ def statistics(round_: Round) -> dict[str, float]:
     count in no mean.
     """
     groups, solutions, suites = round_.code_groups(), list(round_.solutions), list(round_.suites)
+    leads = [lead for group in groups for lead in _leads(group)]
     num_too_long = sum(not solution.test_prompt_fits for solution in solutions)
     paid = [solution.reward for solution in solutions if solution.reward and not solution.masked]
     metrics = {
@@ -359,6 +360,8 @@ def statistics(round_: Round) -> dict[str, float]:
         "code/program_valid": mean(solution.program_valid for solution in solutions),
         "code/hidden_pass_rate": mean(solution.passes_check for solution in solutions),
         "code/paid_but_wrong": mean(solution.paid_but_wrong for solution in solutions),
+        "code/misranked": mean(lead < 0 for lead in leads),
+        "code/misranked_ties": mean(lead == 0 for lead in leads),
         "code/contrast": mean(len({s.exposed for s in group if not s.masked}) > 1 for group in groups if group),
         **_of_samples("code", solutions, [s.program.fenced for s in solutions]),
     }
@@ -384,6 +387,13 @@ def statistics(round_: Round) -> dict[str, float]:
         "book/size": float(round_.book_size),
     }
     return {name: value for name, value in metrics.items() if value is not None}
+
+
+def _leads(group: Sequence[SolutionRecord]) -> list[float]:
+    """Returns by how much each right program of a group is paid more than each wrong one, by the check script."""
+    judged = [(solution.total, solution.passes_check) for solution in group if solution.passes_check is not None]
+    right, wrong = ([paid for paid, passes in judged if passes is kind and paid is not None] for kind in (True, False))
+    return [a - b for a in right for b in wrong]
 
 
 def _of_suites(solutions: Sequence[SolutionRecord]) -> dict[str, float | None]:

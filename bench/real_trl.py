@@ -1,0 +1,231 @@
+"""Is our RL right on a real model? The steps of a golden-tests run beside those of TRL's GRPO.
+
+  python -m bench.real_trl update RUN --peers=PEERS/bin/python --output=OUT
+  python -m bench.real_trl steps RUN --peers=PEERS/bin/python --output=OUT
+  python -m bench.real_trl measure RUN --output=OUT
+
+RUN is a run of codea1 with adapters, method golden and no KL term; PEERS has what bench/real_step.py names. `update`
+compares one optimizer step: TRL samples a step's programs twice learned from, and its loss and gradients of the second
+time, where ratios are not 1, must be those of codea1 for the same adapters, tokens, advantages and old log-probs.
+`steps` trains with TRL as RUN did: the same questions in the same order, group size, rate, clipping, temperature, rank
+and alpha; programs are judged by codea1's sandbox. `measure` asks RUN's validation questions of both sides' adapters,
+where both have some, and says how far they moved from the start.
+"""
+
+import argparse
+import dataclasses
+import functools
+import json
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from safetensors.numpy import load_file
+
+from codea1.game.answers import extract_program
+from codea1.game.asserts import golden_tests
+from codea1.game.grading import Judge
+from codea1.game.prompts import code_messages
+from codea1.game.rewards import golden_reward
+from codea1.lab.model_writer import save_adapters
+from codea1.lab.opened_run import OpenedRun, opened_run
+from codea1.learn.batch import OldLogProbs, TrainSample, micro_batches, to_mesh
+from codea1.models import peft
+from codea1.players.base import Start
+from codea1.players.player import Player
+from codea1.rollout.engine import Request
+from codea1.runs.checkpoints import Checkpoints
+from codea1.runs.samples import Samples
+from codea1.runtime.hosts import Hosts
+from codea1.values.verdict import Verdict
+
+MARK = "real_trl "  # before what the peer says
+SAVE_EVERY = 5  # steps
+SAMPLES = 4  # of each question of validation
+PARITY = 1e-4  # of the norm of a tensor's gradients
+
+
+def asked_questions(run: OpenedRun) -> Iterator[list[str]]:
+    """Yields the ids of the questions of each step that the run has made."""
+    samples = Samples(run.folder)
+    for step in samples.steps():
+        yield list(dict.fromkeys(row["question_id"] for row in samples.read(step, tokens=False)))
+
+
+def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[dict[str, Any]]:
+    """Trains with TRL and yields what it logs of every step."""
+    c, own, player = run.config, run.config.code, run.parts.players["code"]
+    questions = {question.id: question for question in run.parts.train}
+    order = [id for step in asked_questions(run) for id in step]
+    texts = {
+        id: player.tokenizer.transcript(player.prompt_ids(code_messages(run.parts.rules.templates, q)))
+        for id, q in questions.items()
+    }
+    setup = {
+        "model": os.path.abspath(own.model),
+        "rank": own.lora.rank,
+        "alpha": own.lora.alpha,
+        "output": str(output),
+        "samples": c.game.num_solutions,
+        "questions_per_step": c.questions_per_step,
+        "tokens": own.max_response_length,
+        "rate": own.learning_rate,
+        "weight_decay": own.weight_decay,
+        "max_grad_norm": own.max_grad_norm,
+        "temperature": own.temperature,
+        "clip_low": own.clip_low,
+        "clip_high": own.clip_high,
+        "seed": c.seed,
+        "steps": len(order) // c.questions_per_step,
+        "iterations": 1,
+        "capture": -1,
+        "save_every": SAVE_EVERY,
+        "prompts": [(id, texts[id]) for id in order],
+    } | changes
+    command = [peers, str(Path(__file__).with_name("real_trl_peer.py"))]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": ""}, **pipes)
+    send(process, setup)
+    for line in process.stdout:
+        told = json.loads(line.removeprefix(MARK)) if line.startswith(MARK) else {}
+        if "grade" in told:
+            send(process, rewards(run, questions, told["grade"]))
+        elif "reward" in told:
+            yield told
+    if process.wait():
+        raise SystemExit(f"real_trl_peer.py ended with {process.returncode}")
+
+
+def send(process: subprocess.Popen, what: Any) -> None:
+    process.stdin.write(json.dumps(what) + "\n")
+    process.stdin.flush()
+
+
+def rewards(run: OpenedRun, questions: dict, texts: list[tuple[str, str]]) -> list[float]:
+    """Returns the golden-tests rewards of the programs in texts."""
+    started = []
+    for id, text in texts:
+        question = questions[id]
+        program = extract_program(text, question.entry_point).source
+        started.append(Judge(question, run.grader).grade(program, golden_tests(question)))
+    gradings = [grading.result() for grading in started]
+    return [golden_reward(grading.program_valid, grading.verdicts).total or 0.0 for grading in gradings]
+
+
+def update(run: OpenedRun, peers: str, output: Path) -> None:
+    """Compares loss and gradients of one optimizer step."""
+    per_step = run.config.questions_per_step
+    order = next(asked_questions(run))[:per_step]
+    changes = {"steps": 2, "iterations": 2, "capture": 1, "max_grad_norm": 1e9, "rate": 1e-3, "save_every": 99}
+    logs = list(train(run, peers, output, **changes))
+    rows = json.loads((output / "captured" / "rows").read_text())
+    player = run.parts.players["code"]
+    adapters = player.functions.place_adapters(Start(str(output / "captured")))
+    samples = [TrainSample(prompt, tokens, np.float32(old), advantage) for prompt, tokens, old, advantage in rows]
+    gradients, batches = accumulated(player, adapters, samples)
+    sums = [sums for _, sums, _ in batches]
+    loss, clipped = (
+        sum(float(of[name]) for of in sums for name in names)
+        for names in (["loss"], ["clip_fraction_high", "clip_fraction_low"])
+    )
+    tokens = sum(len(row[1]) for row in rows)
+    print(f"{len(order)} questions, {len(rows)} programs, {tokens} tokens, {clipped / tokens:.1%} of them clipped")
+    print(f"loss {loss:.7f}, TRL {logs[-1]['loss']:.4f}")
+    theirs, ours = load_file(output / "captured" / "grads"), as_peft(gradients, output / "ours")
+    assert theirs.keys() == ours.keys()
+    errors = {name: np.linalg.norm(ours[name] - g) / np.linalg.norm(g) for name, g in theirs.items()}
+    worst = max(errors, key=errors.get)
+    print(f"{len(errors)} gradients, the worst differs by {errors[worst]:.1e} of its norm, {worst}")
+    if errors[worst] > PARITY:
+        raise SystemExit(f"more than {PARITY:g}")
+
+
+def as_peft(adapters: Any, folder: Path) -> dict[str, np.ndarray]:
+    """Returns what has the structure of adapters by PEFT's names."""
+    save_adapters(str(folder), adapters, alpha=1.0, base=peft.Base("none", None))
+    return load_file(folder / peft.WEIGHTS)
+
+
+def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tuple[Any, list[tuple]]:
+    """Returns the gradients that the player's update has of samples, and of each micro-batch it, sums and log-probs."""
+    zeros, *accumulate, _ = player.functions.update.functions
+    by_shape = {function.arguments[-1].tokens_BT.shape: function for function in accumulate}
+    own, gradients, done = player._config, zeros(adapters), []
+    options = {"aggregation": own.aggregation, "max_response_length": own.max_response_length}
+    options |= {"pad_id": player.tokenizer.pad_id, "share_prompts": own.share_prompts}
+    for batch in micro_batches(samples, player.functions.row_shapes, **options):
+        assert np.all(batch.old_source_B1 == OldLogProbs.SAMPLER)
+        function = by_shape[batch.tokens_BT.shape]
+        gradients, sums, log_probs_BT = function(adapters, player.base, gradients, to_mesh(batch, player._mesh))
+        done.append((batch, sums, log_probs_BT))
+    return gradients, done
+
+
+def measured(run: OpenedRun, adapters: Any) -> dict[str, float]:
+    """Returns how adapters do on the questions of validation, and how far they are from the base, in nats per token."""
+    player, questions = run.parts.players["code"], {question.id: question for question in run.parts.validation}
+    player.state = dataclasses.replace(player.state, params=adapters)
+    prompts = {id: player.prompt_ids(code_messages(run.parts.rules.templates, q)) for id, q in questions.items()}
+    found: dict[str, float] = {}
+    for name, temperature, count in (("greedy", 0.0, 1), ("pass@1", 1.0, SAMPLES)):
+        requests = [Request(id, prompt, 0, count) for id, prompt in prompts.items()]
+        samples = list(player.generate(requests, stream="real_trl", temperature=temperature))
+        started = []
+        for sample in samples:
+            question = questions[sample.question_id]
+            program = extract_program(player.tokenizer.decode(sample.token_ids), question.entry_point).source
+            started.append(Judge(question, run.grader).check(program))
+        found[name] = 100 * float(np.mean([check.result().verdict is Verdict.PASS for check in started]))
+    found["length"] = float(np.mean([len(sample.token_ids) for sample in samples]))
+    taught = [TrainSample(sample.prompt_ids, sample.token_ids, sample.log_probs) for sample in samples]
+    _, batches = accumulated(player, jax.tree.map(jnp.zeros_like, adapters), taught)
+    moved = [(batch.old_log_probs_BT - np.asarray(own))[batch.response_mask_BT] for batch, _, own in batches]
+    return found | {"kl": float(np.concatenate(moved).mean())}
+
+
+def steps(run: OpenedRun, peers: str, output: Path) -> None:
+    """Trains with TRL, and writes what it logs of each step, with its adapters of every SAVE_EVERY steps."""
+    with (output / "trl.jsonl").open("w") as file:
+        for row in train(run, peers, output):
+            print(json.dumps(row), file=file, flush=True)
+
+
+def measure(path: str, output: Path) -> None:
+    """Writes what both sides do on validation after every SAVE_EVERY steps, to measured.jsonl."""
+    with opened_run(path, "0", Hosts()) as run, (output / "measured.jsonl").open("w") as file:
+        functions = run.parts.players["code"].functions
+        checkpoints = Checkpoints.reader(run.folder.checkpoints)
+        start = run.parts.players["code"].state.params
+        rows = [("both", 0, start)]
+        for step in range(SAVE_EVERY, run.config.steps + 1, SAVE_EVERY):
+            rows.append(("codea1", step, functools.partial(functions.restore_params, checkpoints, step)))
+            folder = str(output / f"trl_{step}")
+            rows.append(("TRL", step, functools.partial(lambda f: functions.place_adapters(Start(f)), folder)))
+        for side, step, adapters in rows:
+            row = {"side": side, "step": step, **measured(run, adapters() if callable(adapters) else adapters)}
+            print(json.dumps(row), flush=True)
+            print(json.dumps(row), file=file, flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("what", choices=["update", "steps", "measure"])
+    parser.add_argument("run")
+    parser.add_argument("--peers")
+    parser.add_argument("--output", type=Path, required=True)
+    given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
+    if given.what == "measure":
+        measure(given.run, given.output)
+        return
+    with opened_run(given.run, "0", Hosts()) as run:
+        {"update": update, "steps": steps}[given.what](run, given.peers, given.output)
+
+
+if __name__ == "__main__":
+    main()

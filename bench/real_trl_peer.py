@@ -1,0 +1,126 @@
+"""Trains adapters with TRL's GRPO for `bench/real_trl.py`, which starts it and judges what it writes.
+
+The first line of stdin says how, as JSON. Then every line of stdout is an answer or a question, as JSON, behind MARK.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+os.environ.update(HF_HUB_OFFLINE="1", WANDB_MODE="disabled", TOKENIZERS_PARALLELISM="false")
+
+import torch
+import transformers
+from datasets import Dataset
+from peft import LoraConfig, get_peft_model
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+from trl import GRPOConfig, GRPOTrainer
+
+MARK = "real_trl "
+ROWS = 4  # sequences of a micro-batch: what 16 GiB hold with the logits of 512 tokens each
+
+
+def say(**what) -> None:
+    print(MARK + json.dumps(what), flush=True)
+
+
+def graded(completions: list[str], question: list[str], **_) -> list[float]:
+    """Returns the rewards of texts for questions, by id, as the process that started this one gives them."""
+    say(grade=list(zip(question, completions, strict=True)))
+    return json.loads(sys.stdin.readline())
+
+
+class Trainer(GRPOTrainer):
+    """Keeps what the last loss of a step was computed of."""
+
+    batches: list[dict]
+
+    def _compute_loss(self, model, inputs):
+        loss = super()._compute_loss(model, inputs)
+        self.batches.append(inputs)
+        return loss
+
+
+class Steps(transformers.TrainerCallback):
+    def __init__(self, asked: dict) -> None:
+        self.asked, self.trainer = asked, None
+
+    def on_step_begin(self, *_, **__) -> None:
+        self.trainer.batches = []
+
+    def on_pre_optimizer_step(self, _, state, __, model, **___) -> None:
+        """Writes adapters, gradients and batch of the step that `capture` names, the first from 0 on."""
+        if self.asked["capture"] != state.global_step:
+            return
+        folder = Path(self.asked["output"]) / "captured"
+        model.save_pretrained(folder)
+        gradients = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
+        save_file({name.replace(".default", ""): g.contiguous() for name, g in gradients.items()}, folder / "grads")
+        rows = []
+        for batch in self.trainer.batches:
+            for row in range(len(batch["advantages"])):
+                tokens, mask = batch["completion_ids"][row], batch["completion_mask"][row].bool()
+                prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
+                old = batch["old_per_token_logps"][row][mask]
+                rows.append([prompt.tolist(), tokens[mask].tolist(), old.tolist(), float(batch["advantages"][row])])
+        (folder / "rows").write_text(json.dumps(rows))
+
+    def on_log(self, _, state, __, logs, **___) -> None:
+        say(step=state.global_step, **logs)
+
+    def on_step_end(self, _, state, __, model, **___) -> None:
+        if state.global_step % self.asked["save_every"] == 0:
+            model.save_pretrained(Path(self.asked["output"]) / f"trl_{state.global_step}")
+
+
+def main() -> None:
+    asked = json.loads(sys.stdin.readline())
+    torch.set_num_threads(os.cpu_count())
+    transformers.set_seed(asked["seed"])
+    model = AutoModelForCausalLM.from_pretrained(asked["model"], dtype=torch.float32)
+    lora = LoraConfig(r=asked["rank"], lora_alpha=asked["alpha"], target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(model, lora)
+    if asked["capture"] >= 0:  # where B is 0, A has no gradient
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                torch.nn.init.normal_(parameter, std=0.005)
+    rows = asked["samples"] * asked["questions_per_step"]
+    arguments = GRPOConfig(
+        output_dir=asked["output"],
+        num_generations=asked["samples"],
+        max_completion_length=asked["tokens"],
+        per_device_train_batch_size=ROWS,
+        gradient_accumulation_steps=rows // ROWS,
+        num_iterations=asked["iterations"],
+        max_steps=asked["steps"],
+        learning_rate=asked["rate"],
+        lr_scheduler_type="constant",
+        weight_decay=asked["weight_decay"],
+        max_grad_norm=asked["max_grad_norm"],
+        temperature=asked["temperature"],
+        beta=0.0,
+        epsilon=asked["clip_low"],
+        epsilon_high=asked["clip_high"],
+        loss_type="dapo",
+        shuffle_dataset=False,
+        gradient_checkpointing=False,
+        logging_steps=1,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        disable_tqdm=True,
+        seed=asked["seed"],
+    )
+    steps = Steps(asked)
+    questions = Dataset.from_list([{"prompt": text, "question": id} for id, text in asked["prompts"]])
+    tokenizer = AutoTokenizer.from_pretrained(asked["model"])
+    steps.trainer = Trainer(model, graded, arguments, questions, processing_class=tokenizer, callbacks=[steps])
+    steps.trainer.train()
+    say(done=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,7 @@ from codea1.data.sources import world_of
 from codea1.game.methods import METHODS, CodeRewardSource, own_file
 from codea1.game.mistake_book import EVICTION_RULES
 from codea1.game.prompts import TEMPLATES
-from codea1.game.reward_files import reward_class
+from codea1.game.reward_files import FunctionReward, reward_class
 from codea1.game.rewards import REWARDS
 from codea1.game.round import SELECTIONS
 from codea1.runs.folder import RunFolder
@@ -425,6 +425,10 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
+    paying = REWARDS[config.game.reward] if ".py:" in config.game.reward else FunctionReward
+    if METHODS[config.method].fixed_tests and not issubclass(paying, FunctionReward):
+        named = f"config.game.reward is {config.game.reward!r}"
+        raise BadInput(f"{named}; of rewards in a file, method {config.method} reads functions alone.")
     _check_warm_ups(config)
     for key, field in FIELDS.items():
         value, section = attrgetter(key)(config), key.partition(".")[0]

@@ -237,6 +237,8 @@ def test_golden_reward():
 def test_rewards_stay_within_their_bounds():
     outcomes = [solution(a, b, history=h) for a in ("", "ppff", "ffff") for b in ("p", "n") for h in ("", "f", "pn")]
     for name, policy in REWARDS.items():
+        if ".py:" in name:  # another test's
+            continue
         rules = policy(alpha=0.3, num_tests=4)
         paid = chain.from_iterable(
             [rules.code_reward(outcome).total, *(rules.test_reward(outcome, s).total for s in outcome.suites)]

@@ -1,6 +1,7 @@
 """A reward and prompts of one's own, each in a file: what they are given, that the run keeps them, what is refused."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ from codea1 import train as command
 from codea1.config import config_of, default_config, validate
 from codea1.game.answers import ParsedSuite
 from codea1.game.methods import game_rules, own_files
-from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
+from codea1.game.question import Question
+from codea1.game.rewards import REWARDS, ShownTest, SolutionOutcome, SuiteOutcome
 from codea1.lab.report.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.training.guards import guarded, run_inputs
 from codea1.training.setup import made_for
+from codea1.values.verdict import Verdict
 from tests.train_test import rows, scripted_answers, without_figure
 
 __all__ = ["scripted_answers"]
@@ -59,6 +62,53 @@ def test_a_reward_in_a_file_is_given_texts_and_tokens(config):
     assert reward.test_reward(SolutionOutcome(True), SuiteOutcome(())).total == 0  # that of what it subclasses
 
 
+@pytest.mark.parametrize("is_pair", [False, True])
+def test_a_reward_may_be_a_plain_function(config, tmp_path, is_pair):
+    (tmp_path / "share.py").write_text(
+        "def share(program, question, tests):\n"
+        "    assert program == 'def f(): ...' and question.id == 'q'\n"
+        f"    paid = sum(t.passed for t in tests) + sum(t.is_right for t in tests) / 10\n"
+        f"    return (paid, -paid) if {is_pair} else paid\n"
+    )
+    config.game.reward = f"{tmp_path}/share.py:share"
+    validate(config)
+    reward = game_rules(config).reward
+    passes, fails = ShownTest("assert f() == 1", True, True), ShownTest("assert f() == 2", False, False)
+    suite = SuiteOutcome((Verdict.PASS, Verdict.FAIL), tests=(passes, fails))
+    question = Question("q", None, "", "", "def f(): return 1", "f")
+    solution = SolutionOutcome(True, (suite, suite), program="def f(): ...", question=question, fixed=(passes,))
+    assert reward.code_reward(solution).total == 3.3
+    official = REWARDS["official"](config.game.alpha, config.game.num_tests).test_reward(solution, suite)
+    assert reward.test_reward(solution, suite).total == (-1.1 if is_pair else official.total)
+    lost = replace(suite, ground_truth_lost=True)
+    assert reward.code_reward(replace(solution, suites=(lost,))).total is None
+    assert reward.test_reward(solution, lost).total is None
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ("return 'all'", "line 1: share returned 'all'; it must be a finite number, or a pair of them"),
+        ("return 1, None", r"line 1: share returned \(1, None\); it must be"),
+        ("return 1e999", "line 1: share returned inf; it must be"),
+        ("return tests[0].right", "line 2: code_reward raised AttributeError: .*has no attribute 'right'"),
+    ],
+)
+def test_what_a_function_does_wrongly_is_named_with_its_line(config, tmp_path, body, sentence):
+    (tmp_path / "share.py").write_text(f"def share(program, question, tests):\n    {body}\n")
+    config.game.reward = f"{tmp_path}/share.py:share"
+    validate(config)
+    suite = SuiteOutcome((), tests=(ShownTest("assert f()", True, True),))
+    with pytest.raises(BadInput, match=rf"share\.py, {sentence}"):
+        game_rules(config).reward.code_reward(SolutionOutcome(True, (suite,)))
+
+
+def test_methods_of_fixed_tests_refuse_a_class_that_they_would_not_read(config, tmp_path):
+    config.method = "golden"
+    with pytest.raises(BadInput, match=r"brief\.py:Brief'; of rewards in a file, method golden reads functions alone"):
+        validate(config)
+
+
 def test_the_file_is_read_again_when_a_config_is_validated_again(config, tmp_path):
     validate(config)
     (tmp_path / "brief.py").write_text(BRIEF.replace("/ 100", "/ 10"))
@@ -69,8 +119,11 @@ def test_the_file_is_read_again_when_a_config_is_validated_again(config, tmp_pat
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        (("class Brief", "class Long"), r"brief\.py defines no Brief that is a codea1\.game\.rewards\.Reward"),
-        (("(StrictReward)", ""), r"brief\.py defines no Brief that is a"),
+        (
+            ("class Brief", "class Long"),
+            r"brief\.py defines no Brief that is a function or a codea1\.game\.rewards\.Reward",
+        ),
+        (("(StrictReward)", ""), r"brief\.py defines no Brief that is a function"),
         (("StrictReward", "Reward"), r"brief\.py: TypeError: .* abstract class Brief .*calls.*mark.*test_reward"),
         (("@dataclass(frozen=True)\n", "\n\n1 / 0\n"), r"brief\.py, line 10: ZeroDivisionError: division by zero"),
         (("def code_reward(", "def code_reward(,"), r"brief\.py: SyntaxError: .*line 12"),

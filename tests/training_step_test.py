@@ -364,7 +364,7 @@ def test_hosts_compare_all_of_a_sample_that_is_learned_from(changed):
         def require_same(self, what: str, digest: bytes) -> None:
             digests.append(digest)
 
-    rules = SimpleNamespace(golden=True, max_rounds=1)
+    rules = SimpleNamespace(golden=True, max_rounds=1, reward=None)
     for drawn in (sample("pass"), sample("pass"), replace(sample("pass"), **changed)):
         solution = SolutionRecord(0, drawn, extract_program("pass"), True, golden=[GradedTest(make(0), PASS)])
         Step(1, {}, rules, None, None, None, Digests()).pay(

@@ -153,6 +153,7 @@ class _QuestionState:
                     test_prompt_fits=m not in self.suites or bool(samples),
                     lost=grading.lost,
                     passes_check=passes_check,
+                    question=self.judge.question,
                 )
             )
         return record

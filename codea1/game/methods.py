@@ -39,6 +39,11 @@ class Method:
         """The policies that there are, each a section of the config."""
         return tuple(dict.fromkeys(self.roles.values()))
 
+    @property
+    def fixed_tests(self) -> bool:
+        """Whether tests that nobody writes during the run pay the Code LLM, and there is no Test LLM."""
+        return self.code_reward is not CodeRewardSource.GENERATED_TESTS
+
     def roles_of(self, policy: str) -> tuple[str, ...]:
         """Returns what a policy plays."""
         return tuple(role for role, plays in self.roles.items() if plays == policy)
@@ -93,7 +98,7 @@ class Rules:
     @property
     def golden(self) -> bool:
         """Whether fixed tests pay the Code LLM, run instead of replayed ones, and there is no Test LLM."""
-        return self.method.code_reward in (CodeRewardSource.GOLDEN_TESTS, CodeRewardSource.STATIC_TESTS)
+        return self.method.fixed_tests
 
 
 class _Unregistered:

@@ -1,4 +1,4 @@
-"""A reward in a user's file, `FILE.py:CLASS`.
+"""A reward in a user's file, `FILE.py:NAME`: a plain function, or a class.
 
 What it lacks or misspells is reported before anything slow starts, and what its methods return wrongly when they do.
 """
@@ -8,6 +8,7 @@ import math
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from itertools import combinations
 from types import ModuleType
 from typing import Any, NoReturn
@@ -16,8 +17,19 @@ from codea1.game.answers import ExtractedProgram
 from codea1.game.asserts import MarkedAssert
 from codea1.game.calls import Call
 from codea1.game.question import Signature
-from codea1.game.rewards import REWARDS, Reward, SolutionReward, SuiteReward
+from codea1.game.rewards import (
+    INFRA,
+    REWARDS,
+    OfficialReward,
+    Reward,
+    ShownTest,
+    SolutionOutcome,
+    SolutionReward,
+    SuiteOutcome,
+    SuiteReward,
+)
 from codea1.runtime.errors import REPORTED, BadInput
+from codea1.values.verdict import Verdict
 
 # What a hook returns; of `calls` and `mark`, the items.
 _RESULTS: dict[str, type] = {
@@ -33,6 +45,41 @@ _NUMBERS = {"test_reward": ("total", "validity", "adversarial", "penalty"), "cod
 _SETTINGS = ("alpha", "num_tests", "mutant_weight")  # what a reward gets from config.game
 
 
+class FunctionReward(OfficialReward):
+    """What `reward(program, question, tests)` returns: the program's reward, or also a suite's, where it is a pair.
+
+    The function gets the program's source, the `Question` and a list of `ShownTest`: for the program's reward of all
+    its suites and of the Mistake Book, or the dataset's where these pay; for a suite's those of the suite. Suites
+    are paid as by OfficialReward where it returns one number.
+    """
+
+    function: Callable[..., Any]
+
+    def code_reward(self, solution: SolutionOutcome) -> SolutionReward:
+        paid = super().code_reward(solution)
+        if paid.masked == INFRA or Verdict.INFRA in solution.golden:
+            return replace(paid, total=None, masked=INFRA)
+        tests = [*(test for suite in solution.suites for test in suite.tests), *solution.fixed]
+        total, _ = self._paid(solution, tests)
+        return replace(paid, total=total, masked="")
+
+    def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
+        paid = super().test_reward(solution, suite)
+        if paid.total is None:
+            return paid
+        _, of_suite = self._paid(solution, [*suite.tests])
+        return paid if of_suite is None else replace(paid, total=of_suite)
+
+    def _paid(self, solution: SolutionOutcome, tests: list[ShownTest]) -> tuple[float, float | None]:
+        function = type(self).function
+        result = function(solution.program, solution.question, tests)
+        pair = result if isinstance(result, tuple) else (result,)
+        if len(pair) not in (1, 2) or not all(map(_is_finite, pair)):
+            where = f"{_place('', function)}: {function.__name__} returned {repr(result)[:80]}"
+            raise BadInput(f"config.game.reward: {where}; it must be a finite number, or a pair of them.")
+        return pair if len(pair) == 2 else (*pair, None)
+
+
 def reward_class(path: str, name: str, source: bytes) -> type[Reward]:
     """Runs the source of a file and returns its class `name`, whose hooks raise BadInput instead of what is wrong.
 
@@ -45,13 +92,17 @@ def reward_class(path: str, name: str, source: bytes) -> type[Reward]:
     try:
         exec(compile(source, path, "exec"), vars(module))
         wanted: Any = vars(module).get(name)
+        if inspect.isfunction(wanted):
+            wanted = type(name, (FunctionReward,), {"function": staticmethod(wanted), "__module__": module.__name__})
         if is_reward := isinstance(wanted, type) and issubclass(wanted, Reward):
             reward = wanted(0.5, 1, 0.0)
             weights = [*map(float, reward.weights)]
     except Exception as error:
         _refuse(error, path)
     if not is_reward:
-        raise BadInput(f"config.game.reward: {path} defines no {name} that is a codea1.game.rewards.Reward.")
+        raise BadInput(
+            f"config.game.reward: {path} defines no {name} that is a function or a codea1.game.rewards.Reward."
+        )
     if len(weights) != 3:
         raise BadInput(f"config.game.reward: {path}: {name}.weights is {weights}; it must be three numbers.")
     _require_read(wanted, path)
@@ -89,7 +140,7 @@ def _checked(reward: type[Reward], path: str) -> type[Reward]:
             except REPORTED:
                 raise
             except Exception as error:
-                _refuse(error, path, getattr(reward, name), name)
+                _refuse(error, path, getattr(reward, "function", getattr(reward, name)), name)
             if wrong := _wrong(name, result):
                 where = _place(path, getattr(reward, name))
                 raise BadInput(f"config.game.reward: {where}: {name} returned {repr(result)[:80]}; {wrong}.")
@@ -111,9 +162,13 @@ def _wrong(name: str, result: Any) -> str:
         return f"it must be of type {kind.__name__}"
     for part in _NUMBERS.get(name, ()):
         number, may_be_none = getattr(result, part), part == "total"
-        if not (isinstance(number, int | float) and math.isfinite(number)) and not (number is None and may_be_none):
+        if not _is_finite(number) and not (number is None and may_be_none):
             return f"its {part} must be a finite number{' or None' * may_be_none}"
     return ""
+
+
+def _is_finite(number: Any) -> bool:
+    return isinstance(number, int | float) and math.isfinite(number)
 
 
 def _place(path: str, value: Any) -> str:

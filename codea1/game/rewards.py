@@ -7,7 +7,7 @@ it. Rewards are Python floats, float64, and never rounded.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
 from codea1.game.asserts import Mark, MarkedAssert, mark_official, mark_strict
@@ -42,6 +42,19 @@ def killed(verdicts: Sequence[Verdict]) -> Kill:
     return None if Verdict.INFRA in verdicts else any(verdict in FAILED for verdict in verdicts)
 
 
+class ShownTest(NamedTuple):
+    """A test as a reward that is a plain function reads it."""
+
+    source: str  # the assert
+    is_right: bool  # it states what the ground truth answers
+    passed: bool | None  # by the program; None: it did not run
+
+
+def passed(verdict: Verdict | None) -> bool | None:
+    """Returns whether a program passes a test; None where the test says nothing about it."""
+    return None if verdict is None or verdict in BLAMELESS else verdict is Verdict.PASS
+
+
 @dataclass(frozen=True)
 class SuiteOutcome:
     """What the rewards read of one suite on one program."""
@@ -57,6 +70,7 @@ class SuiteOutcome:
     fenced: bool = False  # they stood in closed code blocks
     text: str = ""  # the whole answer
     token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
+    tests: tuple[ShownTest, ...] = ()  # all asserts, in the order written
 
     @classmethod
     def of(
@@ -75,6 +89,7 @@ class SuiteOutcome:
         marks = [item.mark for item in marked]
         invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
         places = [place for place, item in enumerate(marked) if item.runs]
+        runs = dict(zip(places, verdicts, strict=False))
         right = tuple((place, v) for place, v in zip(places, verdicts, strict=False) if marked[place].is_right)
         return cls(
             tuple(verdicts),
@@ -88,6 +103,10 @@ class SuiteOutcome:
             fenced=parsed.fenced,
             text=text,
             token_ids=token_ids,
+            tests=tuple(
+                ShownTest(item.parsed.source, item.is_right, passed(runs.get(place)))
+                for place, item in enumerate(marked)
+            ),
         )
 
     @property
@@ -119,6 +138,9 @@ class SolutionOutcome:
     fenced: bool = False  # the program stood in a closed code block
     text: str = ""  # the whole answer
     token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
+    program: str = ""  # its source
+    question: Question | None = None
+    fixed: tuple[ShownTest, ...] = ()  # the Mistake Book's tests, or the dataset's
 
     @property
     def history_lost(self) -> bool:

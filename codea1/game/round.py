@@ -25,6 +25,7 @@ from codea1.game.rewards import (
     Kill,
     Paid,
     Reward,
+    ShownTest,
     SolutionOutcome,
     SolutionReward,
     SuiteOutcome,
@@ -33,6 +34,7 @@ from codea1.game.rewards import (
     is_whole,
     killed,
     mean,
+    passed,
 )
 from codea1.values.verdict import Verdict
 
@@ -180,6 +182,7 @@ class SolutionRecord(_Rewarded[SolutionReward]):
     lost: str = ""  # why the sandbox failed on the replayed or golden tests; empty where it did not
     passes_check: bool | None = None  # the question's check script, which no reward reads; None: not run, or lost
     selected: bool = True  # it trains the Code LLM, unless it is masked
+    question: Question | None = None  # None: no reward in a plain function reads it
 
     @property
     def paid_but_wrong(self) -> bool | None:
@@ -209,6 +212,9 @@ class SolutionRecord(_Rewarded[SolutionReward]):
             fenced=self.program.fenced,
             text=self.sample.text,
             token_ids=self.sample.token_ids,
+            program=self.program.source,
+            question=self.question,
+            fixed=tuple(ShownTest(run.test.text, True, passed(run.verdict)) for run in (*self.history, *self.golden)),
         )
         self.reward = reward.code_reward(outcome)
         for suite, suite_outcome in zip(self.suites, suites, strict=True):
@@ -390,7 +396,7 @@ def statistics(round_: Round) -> dict[str, float]:
 
 
 def _leads(group: Sequence[SolutionRecord]) -> list[float]:
-    """Returns by how much each right program of a group is paid more than each wrong one, by the check script."""
+    """Returns the reward of a right program minus that of a wrong one, for all such pairs of a group."""
     judged = [(solution.total, solution.passes_check) for solution in group if solution.passes_check is not None]
     right, wrong = ([paid for paid, passes in judged if passes is kind and paid is not None] for kind in (True, False))
     return [a - b for a in right for b in wrong]

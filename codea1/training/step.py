@@ -20,6 +20,7 @@ from codea1.game.methods import Rules
 from codea1.game.mistake_book import BookChange, MistakeBook
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
+from codea1.game.reward_files import FunctionReward
 from codea1.game.rewards import INFRA
 from codea1.game.round import Round, SampleRecord, SolutionRecord, SuiteRecord, statistics
 from codea1.learn.batch import TrainSample
@@ -188,7 +189,7 @@ class Step:
         """
         with self._hosts.agreed():
             for solution in graded.solutions:
-                if self._rules.golden:
+                if self._rules.golden and not isinstance(self._rules.reward, FunctionReward):
                     solution.assign_golden_reward()
                 else:
                     solution.assign_rewards(self._rules.reward)

@@ -151,7 +151,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     # The ratio's denominator: "trainer" scores the samples again, "sampler" does not.
     c.old_log_probs = one_of("trainer", ("trainer", "sampler"))
     # Of codea1.learn.advantages; "gae": PPO with a critic.
-    c.advantage = one_of("grpo", ("grpo", "gdpo", "rloo", "reinforce++-baseline", "batch", "gae"))
+    c.advantage = one_of("grpo", ("grpo", "gdpo", "rloo", "reinforce++-baseline", "batch", "raft", "gae"))
     c.normalize_by_std = Field(True, where=(IS_GRPO,))  # False subtracts the group's mean alone
     c.surrogate = one_of("ppo", ("ppo", "gspo", "cispo"))  # of codea1.learn.surrogates
     c.clip_low = not_negative(0.20)  # the ratio is clipped below at 1 - clip_low

@@ -10,6 +10,7 @@ from codea1.learn.advantages import (
     batch_advantages,
     gdpo_advantages,
     grpo_advantages,
+    raft_advantages,
     reinforce_plus_plus_baseline_advantages,
     rloo_advantages,
 )
@@ -118,6 +119,10 @@ def test_advantages_are_finite_and_sum_to_zero(scheme, samples):
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_no_scheme_learns_from_equal_rewards(scheme):
     assert not scheme([0.97] * 6 + [0.1], [0] * 6 + [1], range(1, 8)).any()
+
+
+def test_raft_learns_from_whole_rewards_alone_also_where_all_are():
+    assert raft_advantages([1.0, 0.99, None, 1.0, -1.0], [0, 0, 0, 1, 2]).tolist() == [1, 0, 0, 1, 0]
 
 
 def test_batch_advantages_are_standard_scores_of_all_rewards_whatever_the_groups():

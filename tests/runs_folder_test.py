@@ -1,3 +1,4 @@
+import contextlib
 import json
 import os
 from pathlib import Path
@@ -24,7 +25,12 @@ def test_a_new_folder_holds_its_config_and_nothing_else(tmp_path: Path):
     folder = RunFolder.open(str(tmp_path / "a" / "run"), CONFIG)
     assert files(tmp_path) == ["a", "a/run", "a/run/config.json"]
     made_with = versions()
-    assert json.loads(folder.config_file.read_text()) == {**CONFIG, "shape": [2, 3], "made_with": made_with}
+    assert json.loads(folder.config_file.read_text()) == {
+        **CONFIG,
+        "shape": [2, 3],
+        "format": 1,
+        "made_with": made_with,
+    }
     assert (folder.made_with, made_with["jax"]) == (made_with, jax.__version__)
     assert made_with["codea1"].startswith("0.1.0")
 
@@ -43,6 +49,18 @@ def test_a_run_of_other_versions_is_continued(tmp_path: Path):
     RunFolder.open(str(tmp_path), CONFIG)
     again = RunFolder.existing(str(tmp_path))
     assert (again.config, again.made_with) == ({**CONFIG, "shape": [2, 3]}, {"jax": "0.1"})
+
+
+def test_a_run_of_another_format_is_refused_and_one_that_says_none_is_read(tmp_path: Path):
+    folder = RunFolder.open(str(tmp_path / "run"), CONFIG)
+    written = json.loads(folder.config_file.read_text())
+    assert written["format"] == 1
+    for form, refusal in ((2, r"config\.json: the run has format 2, this version reads 1; .*codea1"), (None, "")):
+        content = {name: value for name, value in (written | {"format": form}).items() if value is not None}
+        folder.config_file.write_text(json.dumps(content))
+        for read in (RunFolder.existing, lambda path: RunFolder.open(path, CONFIG)):
+            with pytest.raises(BadInput, match=refusal) if refusal else contextlib.nullcontext():
+                assert read(str(tmp_path / "run")).config == {**CONFIG, "shape": [2, 3]}
 
 
 def test_another_config_is_refused_and_every_difference_shown(tmp_path: Path):

@@ -94,6 +94,16 @@ def batch_advantages(
     return _standard_scores(_as_array(rewards_B), [int(count > 0) for count in tokens_B], eps)
 
 
+def raft_advantages(
+    rewards_B: Rewards, groups_B: Sequence[Hashable], tokens_B: Sequence[int] | None = None
+) -> Advantages:
+    """Returns A_i = 1 where r_i is the whole reward of 1, else 0: rejection sampling (RAFT: Dong et al. 2023).
+
+    With one optimizer step on all samples the gradient is that of supervised training on those that were right.
+    """
+    return (_as_array(rewards_B) >= 1).astype(np.float64)
+
+
 def gdpo_advantages(
     rewards_B: Rewards,
     terms_BR: Float64[np.ndarray, "B R"],
@@ -140,6 +150,7 @@ ADVANTAGES: dict[str, Callable[..., Advantages]] = {
     "rloo": rloo_advantages,
     "reinforce++-baseline": reinforce_plus_plus_baseline_advantages,
     "batch": batch_advantages,
+    "raft": raft_advantages,
 }
 
 

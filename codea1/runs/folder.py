@@ -34,6 +34,7 @@ from codea1.runtime.versions import versions
 from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, is_remote, location, move, names, read, remove, write_atomically
 
+FORMAT = 1  # of all files of a run; a version that reads them otherwise has another. Runs before 0.1.0 say none
 _ABSENT = object()
 # In config.json and no config: `versions` when the run was made, which others may continue; where what the config names
 # by relative paths was found last; and what the players started from, by `codea1.players.base.Start.digests`.
@@ -109,7 +110,7 @@ class RunFolder:
                 for setting, (source, given) in own.items():
                     folder._keep(setting, source, given, holds_run, is_made)
                 if not holds_run and is_made:
-                    content = {**folder.config, _MADE_WITH: versions()}
+                    content = {**folder.config, "format": FORMAT, _MADE_WITH: versions()}
                     write_atomically(folder.config_file, json.dumps(content, indent=2) + "\n")
                 else:
                     write_atomically(path / ".probe", b"")
@@ -236,8 +237,11 @@ class RunFolder:
 
 def _read_config(path: epath.Path) -> dict[str, Any]:
     config = read_json(path)
-    for note in _NOTES:
-        config.pop(note, None)
+    made_with, *_ = [config.pop(note, None) for note in _NOTES]
+    if (number := config.pop("format", FORMAT)) != FORMAT:
+        raise BadInput(
+            f"{path}: the run has format {number}, this version reads {FORMAT}; it was made with {made_with}."
+        )
     for name, form in _FORM.items():
         if not fits(config.get(name, ...), form):
             raise BadInput(f"{path}: {name} is not what a run's config has there.")

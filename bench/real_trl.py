@@ -80,6 +80,7 @@ def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[
         "temperature": own.temperature,
         "clip_low": own.clip_low,
         "clip_high": own.clip_high,
+        "dual_clip": own.dual_clip,
         "seed": c.seed,
         "steps": len(order) // c.questions_per_step,
         "iterations": 1,
@@ -119,11 +120,11 @@ def rewards(run: OpenedRun, questions: dict, texts: list[tuple[str, str]]) -> li
 
 def update(run: OpenedRun, peers: str, output: Path) -> None:
     """Compares loss and gradients of one optimizer step."""
-    per_step = run.config.questions_per_step
-    order = next(asked_questions(run))[:per_step]
-    changes = {"steps": 2, "iterations": 2, "capture": 1, "max_grad_norm": 1e9, "rate": 1e-3, "save_every": 99}
-    logs = list(train(run, peers, output, **changes))
-    rows = json.loads((output / "captured" / "rows").read_text())
+    changes = {"steps": 2, "iterations": 2, "capture": 1, "max_grad_norm": 1e9, "rate": 1e-4, "save_every": 99}
+    changes |= {"questions_per_step": 2, "tokens": 128}
+    list(train(run, peers, output, **changes))
+    captured = json.loads((output / "captured" / "rows").read_text())
+    rows = captured["rows"]
     player = run.parts.players["code"]
     adapters = player.functions.place_adapters(Start(str(output / "captured")))
     samples = [TrainSample(prompt, tokens, np.float32(old), advantage) for prompt, tokens, old, advantage in rows]
@@ -134,8 +135,8 @@ def update(run: OpenedRun, peers: str, output: Path) -> None:
         for names in (["loss"], ["clip_fraction_high", "clip_fraction_low"])
     )
     tokens = sum(len(row[1]) for row in rows)
-    print(f"{len(order)} questions, {len(rows)} programs, {tokens} tokens, {clipped / tokens:.1%} of them clipped")
-    print(f"loss {loss:.7f}, TRL {logs[-1]['loss']:.4f}")
+    print(f"{len(rows)} programs, {tokens} tokens, {clipped / tokens:.1%} of them clipped")
+    print(f"loss {loss:.7f}, TRL {captured['loss']:.7f}")
     theirs, ours = load_file(output / "captured" / "grads"), as_peft(gradients, output / "ours")
     assert theirs.keys() == ours.keys()
     errors = {name: np.linalg.norm(ours[name] - g) / np.linalg.norm(g) for name, g in theirs.items()}

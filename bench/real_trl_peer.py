@@ -39,7 +39,7 @@ class Trainer(GRPOTrainer):
 
     def _compute_loss(self, model, inputs):
         loss = super()._compute_loss(model, inputs)
-        self.batches.append(inputs)
+        self.batches.append({**inputs, "loss": float(loss.detach())})
         return loss
 
 
@@ -65,7 +65,8 @@ class Steps(transformers.TrainerCallback):
                 prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
                 old = batch["old_per_token_logps"][row][mask]
                 rows.append([prompt.tolist(), tokens[mask].tolist(), old.tolist(), float(batch["advantages"][row])])
-        (folder / "rows").write_text(json.dumps(rows))
+        loss = sum(batch["loss"] for batch in self.trainer.batches)
+        (folder / "rows").write_text(json.dumps({"loss": loss, "rows": rows}))
 
     def on_log(self, _, state, __, logs, **___) -> None:
         say(step=state.global_step, **logs)
@@ -103,6 +104,7 @@ def main() -> None:
         beta=0.0,
         epsilon=asked["clip_low"],
         epsilon_high=asked["clip_high"],
+        delta=asked["dual_clip"],
         loss_type="dapo",
         shuffle_dataset=False,
         gradient_checkpointing=False,

@@ -10,7 +10,8 @@ grows as questions are asked: what it holds is not asked again, and without --mo
 
 Questions with 1 to SAMPLES - 1 programs passed are kept. VALIDATION of them, which have mutants that fail what judges
 programs, are for validation; the others, but for near duplicates of those, for training. FOLDER gets train.parquet and
-validation.parquet.
+validation.parquet, and, of --test=EVALUATED.parquet,PACK.parquet, test.parquet: the tasks of HumanEval+ and MBPP+ that
+the reference validates on, and the wrong programs of HumanEvalPack (as converted) as mutants of theirs.
 """
 
 import argparse
@@ -91,8 +92,10 @@ def main() -> None:
     parser.add_argument("files", nargs="+")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--rates", type=Path, required=True)
+    parser.add_argument("--test", help="two files")
     parser.add_argument("--model", help="folder of the model that is asked")
     given = parser.parse_args()
+    given.output.mkdir(parents=True, exist_ok=True)
     tables = [pyarrow.parquet.read_table(file) for file in given.files]
     rows = {row["extra_info"]["question_id"]: row for table in tables for row in table.to_pylist()}
     ordered = [
@@ -112,16 +115,23 @@ def main() -> None:
         kept = [question for question in ordered if 0 < known.get(question.id, 0) < SAMPLES]
         mutants: dict[str, list[str]] = {}  # of validation
         for question in kept:
-            if len(mutants) < VALIDATION and (broken_ones := broken(Judge(question, grader))):
+            if question.check_script and len(mutants) < VALIDATION and (broken_ones := broken(Judge(question, grader))):
                 mutants[question.id] = broken_ones
     held_out = NearDuplicates(question for question in kept if question.id in mutants)
     validation = [{**rows[id], "mutants": found} for id, found in mutants.items()]
     train = [rows[each.id] for each in kept if not held_out.of(each.id, each.description, each.ground_truth)]
     print("programs passed, questions:", dict(sorted(Counter(known.values()).items())))
+    if given.test:
+        evaluated, pack = (pyarrow.parquet.read_table(file) for file in given.test.split(","))
+        wrong = {row["extra_info"]["question_id"].split("/")[1]: row["mutants"] for row in pack.to_pylist()}
+        names = [row["extra_info"]["question_id"].split("/") for row in evaluated.to_pylist()]
+        mutants_of = [wrong.get(number, []) if source == "HumanEval" else [] for source, number in names]
+        table = evaluated.append_column("mutants", pyarrow.array(mutants_of, pyarrow.list_(pyarrow.string())))
+        pyarrow.parquet.write_table(table, given.output / "test.parquet")
+        print(f"test.parquet: {len(names)} questions, {sum(map(bool, mutants_of))} with a wrong program")
     schema = tables[0].schema.set(
         tables[0].schema.get_field_index("mutants"), pyarrow.field("mutants", pyarrow.list_(pyarrow.string()))
     )
-    given.output.mkdir(parents=True, exist_ok=True)
     for name, split in (("train", train), ("validation", validation)):
         pyarrow.parquet.write_table(pyarrow.Table.from_pylist(split, schema), given.output / f"{name}.parquet")
         print(f"{name}.parquet: {len(split)} questions")

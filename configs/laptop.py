@@ -6,11 +6,11 @@
 bench/real_questions.py makes them of MBPP without MBPP+'s tasks and of LeetCodeDataset, and test.parquet, which
 `codea1.lab convert humanevalpack` makes. docs/real.md has the commands, a run's results, times and memory.
 
-Arguments: steps, seed, method.
+Arguments: steps, seed, method. A step has 4 questions with 8 programs each, and 2 suites for each program.
 
 The base lies in memory once for both players, in the dtype that the CPU multiplies faster: bfloat16 where it has AMX.
 The rate is a hundred times the paper's, as adapters and few steps want; there is no KL term, which would cost a forward
-pass. Nothing is computed twice in the backward pass: rows are short.
+pass. An answer ends with its first code block: what models write behind it costs as much as the block, and is not read.
 """
 
 from ml_collections import ConfigDict
@@ -29,8 +29,8 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.data.train.source = f"{arg.data}/train.parquet"
     c.data.validation.source = f"{arg.data}/validation.parquet"
     c.data.test.source = f"{arg.data}/test.parquet"
-    c.data.validation.limit = 16
-    c.data.test.limit = 40
+    c.data.validation.limit = 24
+    c.data.test.limit = 0
     c.game.num_solutions = 8
     c.game.num_suites = 2
     c.game.num_tests = 4
@@ -47,8 +47,8 @@ def get_config(arg: str | None = None) -> ConfigDict:
         player.share_prompts = True
         player.stop_at_block = True
         player.old_log_probs = "trainer"
-    c.code.max_prompt_length = 384
-    c.code.prompt_lengths = (128, 256)
+    c.code.max_prompt_length = 640
+    c.code.prompt_lengths = (128, 256, 384)
     c.code.max_response_length = 512
     c.code.row_lengths = (1280, 1792)
     c.test.max_prompt_length = 1024

@@ -82,7 +82,7 @@ docs: pyproject.toml requirements.lock | $(VENV)/bin/python
 address:
 	@test "$(REPOSITORY)" || { echo "error: name the repository, as in make address REPOSITORY=OWNER/NAME." >&2; exit 2; }
 	old=$$(sed -n 's|^NAMED = "https://github.com/\(.*\)".*|\1|p' docs/site_hooks.py) && \
-		sed -i "s|$$old|$(REPOSITORY)|" README.md notebooks/quickstart.ipynb docs/site_hooks.py
+		sed -i "s|$$old|$(REPOSITORY)|" notebooks/quickstart.ipynb docs/site_hooks.py
 
 # One version of each package for all Pythons. What is locked stays, unless pyproject.toml forbids it or LOCK_FLAGS asks
 # for another: LOCK_FLAGS=--upgrade, or LOCK_FLAGS='--upgrade-package jax'. `parity` states its own versions.

@@ -6,9 +6,9 @@
 
 The report has the least time of a step too, a roofline: a lower bound, not an estimate.
 
-Needs libtpu (pip install 'codea1[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted sweep goes on
-where it stopped. Writes NAME.json for each config and pods_compiled.md of all that are in the folder. Exits with 1 when
-something does not fit.
+Needs libtpu (in a checkout, pip install -e '.[tpu]'), no weights and no TPU. Nothing is compiled twice: an interrupted
+sweep goes on where it stopped. Writes NAME.json for each config and pods_compiled.md of all that are in the folder.
+Exits with 1 when something does not fit.
 """
 
 import json

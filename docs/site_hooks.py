@@ -18,7 +18,7 @@ from codea1.config import FIELDS, Field, default_config
 from codea1.runtime.fields import leaves
 
 ROOT = Path(__file__).parents[1]
-NAMED = "https://github.com/codea1/codea1"  # `make address` writes another, also into README and quickstart
+NAMED = "https://github.com/codea1/codea1"  # `make address` writes another, also into the quickstart
 REPOSITORY = os.environ.get("CODEA1_REPOSITORY", NAMED)  # of links to source files
 COLAB = ("https://github.com", "https://colab.research.google.com/github")  # opens notebooks of a repository
 COPIED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}

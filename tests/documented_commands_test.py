@@ -57,6 +57,14 @@ def flags(path: Path) -> set[str]:
     return found
 
 
+def test_the_readme_has_the_lines_of_a_step():
+    numbered = re.compile(r"^ *(.*  # [1-8]\. .*)$", re.MULTILINE)
+    shown, real = (numbered.findall(file.read_text()) for file in (ROOT / "README.md", ROOT / "codea1" / "train.py"))
+    assert shown == real
+    assert len(real) == 8
+    assert len((ROOT / "README.md").read_text().split()) <= 700
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_merge_is_left_half_done(page):
     assert not re.search(r"^(<{7}|>{7})", page.read_text(), re.MULTILINE)

@@ -63,7 +63,10 @@ def test_training_and_reports_need_no_extra_and_what_does_says_which(micro_confi
     run.figure.write_bytes(b"drawn when Matplotlib was there")
     train = ["train", f"--config={file}", f"--workdir={tmp_path}/none"]
     source = "--config.data.train.source"
-    name = {package: rf"needs {package}: pip install 'codea1\[{extra}\]'" for package, extra in EXTRA_OF.items()}
+    name = {
+        package: rf"needs {package}: in a checkout, pip install -e '\.\[{extra}\]'"
+        for package, extra in EXTRA_OF.items()
+    }
     expected = [
         (["train", f"--config={file}", "--dry_run"], r"(?s).*\ndry run done"),
         (["report", str(run.path)], rf"(?s).*\nnote: report.png {name['matplotlib']}\n.*wrote"),

@@ -22,7 +22,7 @@ def is_installed(package: str) -> bool:
 
 def needs(package: str) -> str:
     """Returns the end of the sentence about what cannot be done without a package of `EXTRA_OF`."""
-    return f"needs {package}: pip install 'codea1[{EXTRA_OF[package]}]'"
+    return f"needs {package}: in a checkout, pip install -e '.[{EXTRA_OF[package]}]'"
 
 
 def require(package: str, what: str) -> None:

@@ -6,7 +6,7 @@ import os
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -30,6 +30,10 @@ API = {  # by room, which has a page
     "sandbox": ("host.pool", "host.grading"),
     "evaluation": ("statistics",),
 }
+FIELDS_SHOWN = {  # what a reward reads and returns: classes of codea1/game, by module
+    "rewards": ("SolutionOutcome", "SuiteOutcome", "ShownTest", "SolutionReward", "SuiteReward"),
+    "question": ("Question",),
+}
 _BADGE = re.compile(r"\[!\[(.*?)\]\(https:.*?\)\]")
 _LINK = re.compile(r"(?<=\]\()([^)#\s]+)((?:#[^)\s]*)?)(?=\))")
 
@@ -39,7 +43,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages = {page: (ROOT / source).read_text() for page, source in COPIED.items()}
     for room, modules in API.items():
         named = "".join(f"::: codea1.{room}.{module}\n\n" for module in modules)
-        pages[f"api/{room}.md"] = f"# {room}\n\n{named}"
+        tables = [_fields_table(*shown) for shown in FIELDS_SHOWN.items()] if room == "game" else []
+        pages[f"api/{room}.md"] = "\n\n".join((f"# {room}", *tables, named))
     pages["config.md"] = _config_page()
     for page, text in pages.items():
         files.append(File.generated(config, page, content=text))
@@ -47,6 +52,34 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if path.suffix in (".md", ".png"):  # archives stay in the repository
             files.append(File.generated(config, str(path.relative_to(ROOT)), abs_src_path=str(path)))
     return files
+
+
+def _fields_table(module: str, names: Collection[str]) -> str:
+    """Returns tables of the fields of classes in codea1/game: name, type, default, and the comment that each has."""
+    source = (ROOT / "codea1" / "game" / f"{module}.py").read_text()
+    lines, comments, page = source.splitlines(), _comments_by_line(source), []
+    for shown in (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name in names):
+        about = (ast.get_docstring(shown) or "").split("\n")[0]
+        page += [
+            "",
+            f"## Fields of {shown.name}",
+            "",
+            about,
+            "",
+            "| field | type | default | |",
+            "| :-- | :-- | :-- | :-- |",
+        ]
+        for node in (node for node in shown.body if isinstance(node, ast.AnnAssign)):
+            above = node.lineno - 1 if lines[node.lineno - 2].lstrip().startswith("#") else 0
+            said = comments.get(node.end_lineno) or comments.get(above, "")
+            cells = [
+                ast.unparse(node.target),
+                ast.unparse(node.annotation),
+                ast.unparse(node.value) if node.value else "",
+            ]
+            code = [f"`{cell}`" if cell else "" for cell in cells]
+            page.append("| " + " | ".join((*code, _sentence(said).replace("|", "\\|"))) + " |")
+    return "\n".join(page)
 
 
 def _config_page() -> str:
@@ -86,11 +119,14 @@ def _sentence(text: str) -> str:
     return f"{text[:1].upper()}{text[1:].rstrip('.,;')}." if text else ""
 
 
+def _comments_by_line(source: str) -> dict[int, str]:
+    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
+    return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+
+
 def _comments(source: str) -> Iterator[tuple[str, str]]:
     """Yields the dotted name of each field and section that config.py sets, with the comment above it and behind it."""
-    lines = source.splitlines()
-    tokens = tokenize.generate_tokens(io.StringIO(source).readline)
-    found = {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
+    lines, found = source.splitlines(), _comments_by_line(source)
     functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
 
     def walk(name: str, prefix: str) -> Iterator[tuple[str, str]]:

@@ -61,7 +61,7 @@ class SuiteOutcome:
 
     verdicts: tuple[Verdict, ...]  # of the tests that the reward runs, in the order written
     invalid: int = 0  # asserts that were rejected, unusable, duplicate or stated a wrong answer
-    nonprintable_ratio: float = 0.0
+    nonprintable_ratio: float = 0.0  # share of the answer's characters that are not ASCII printable
     ground_truth_lost: bool = False  # the sandbox failed to run the ground truth on a call of the suite
     right: tuple[tuple[int, Verdict], ...] = ()  # places among the asserts, and verdicts, of the right tests that ran
     num_asserts: int = 0  # that the reward looks at: not those dropped, nor under strict rules those beyond K
@@ -132,14 +132,14 @@ class SolutionOutcome:
     """What the rewards read of one program: its fresh suites and the replayed tests."""
 
     program_valid: bool | None  # it could be loaded; None: the sandbox failed before that showed
-    suites: tuple[SuiteOutcome, ...] = ()
+    suites: tuple[SuiteOutcome, ...] = ()  # those written for it, in their order
     history: tuple[Verdict, ...] = ()  # of the Mistake Book's tests
     golden: tuple[Verdict, ...] = ()  # of the dataset's own tests, where they run
     fenced: bool = False  # the program stood in a closed code block
     text: str = ""  # the whole answer
     token_ids: tuple[int, ...] = ()  # of the answer as it was sampled, thoughts included
     program: str = ""  # its source
-    question: Question | None = None
+    question: Question | None = None  # the row of the data; None outside of training
     fixed: tuple[ShownTest, ...] = ()  # the Mistake Book's tests, or the dataset's
 
     @property
@@ -152,7 +152,7 @@ class SolutionOutcome:
 class SuiteReward:
     """The reward of one suite and its parts."""
 
-    total: float | None
+    total: float | None  # what is paid; None: the sample is not learned from
     validity: float  # Val
     adversarial: float  # Adv; 0 on an invalid program
     penalty: float = 0.0  # subtracted from the total
@@ -173,11 +173,11 @@ class SuiteReward:
 class SolutionReward:
     """The reward of one solution and its parts; a part is None where there was nothing to pass."""
 
-    total: float | None
+    total: float | None  # what is paid; None: the sample is not learned from
     suites: tuple[float | None, ...] = ()  # each suite's share in the mean; None: left out of it
     generated_pass_rate: float | None = None  # mean over the suites that have tests
-    history_pass_rate: float | None = None
-    golden_pass_rate: float | None = None
+    history_pass_rate: float | None = None  # of the Mistake Book's tests
+    golden_pass_rate: float | None = None  # of the data set's tests, where these pay
     masked: str = ""  # why total is None, one of MASK_REASONS
 
     @property

@@ -1,6 +1,6 @@
 """Measures the players of a run on the questions of its own config.
 
-  python -m codea1.evaluate --run=runs/tiny/code_a1 --step=best --split=test
+  python -m codea1.evaluate runs/tiny/code_a1 --step=best --split=test
 
 The result is evaluations/SPLIT_step_NNNNNN.json of the run. What benchmarks ask is `python -m codea1.benchmark`.
 """
@@ -8,22 +8,18 @@ The result is evaluations/SPLIT_step_NNNNNN.json of the run. What benchmarks ask
 from absl import flags
 
 from codea1.runtime import command
-from codea1.runtime.errors import BadInput
 
-RUN = flags.DEFINE_string("run", None, "folder of a run")
 STEP = flags.DEFINE_string("step", "last", 'checkpoint of the run: "last", "best" or a number')
 SPLIT = flags.DEFINE_enum("split", "test", ["validation", "test"], "questions of the run's config that are asked")
 ALLOW_CHANGED_MODEL = command.define_changed_model()
 HOSTS = command.define_hosts()
 
 
-def main() -> None:
-    if not RUN.value:
-        raise BadInput("--run is missing: it names the folder of a run.")
+def main(run: str) -> None:
     from codea1.lab.opened_run import evaluate_run  # imports JAX, once the flags are checked
 
-    evaluate_run(RUN.value, STEP.value, SPLIT.value, HOSTS(), ALLOW_CHANGED_MODEL.value)
+    evaluate_run(run, STEP.value, SPLIT.value, HOSTS(), ALLOW_CHANGED_MODEL.value)
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, argument="RUN")

@@ -1,4 +1,4 @@
-"""The flags of codea1.evaluate and codea1.benchmark: one that is missing or idle is told, and nothing is made."""
+"""The flags of codea1.benchmark: one that is missing or idle is told, and nothing is made."""
 
 import json
 import subprocess
@@ -32,7 +32,6 @@ NO_OUTPUT = "--output is missing: it names the folder for the results."
 NO_FILE = "--file is missing: it names the data of mbppplus. Get MbppPlus.jsonl.gz from "
 NO_FILE += "https://github.com/evalplus/mbppplus_release/releases/tag/v0.2.0."
 REFUSED = {
-    "evaluate": {("--split=test",): "--run is missing: it names the folder of a run."},
     "benchmark": {
         ("--samples=3",): WHO,
         (RUN, MODEL): WHO,

@@ -55,7 +55,7 @@ def test_export_writes_one_folder(run, model_folder, bucket):
 
 
 def test_evaluate_measures_what_one_host_measures(run):
-    program, flags = (SCRIPTED, "codea1.evaluate"), (f"--run={run}", "--split=validation", "--step=best")
+    program, flags = (SCRIPTED, "codea1.evaluate"), (str(run), "--split=validation", "--step=best")
     written = Path(run) / "evaluations" / "validation_step_000001.json"
     (alone,) = finish(Process(program, *flags, devices=4))
     of_one = json.loads(written.read_text())

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 import threading
 import time
 import tracemalloc
@@ -173,7 +174,12 @@ def test_honest_programs_with_threads_generators_and_deep_recursion(pool):
             with concurrent.futures.ThreadPoolExecutor(2) as threads: return sum(threads.map(lambda x: x + 1, range(n)))
         def g(n): return depth(n)
     """
-    assert values(run(pool, program, [call(10), call(3000, name="g")])) == [55, 3000]
+    assert values(run(pool, program, [call(10)])) == [55]
+    deep = run(pool, program, [call(3000, name="g")])
+    if sys.version_info[:2] == (3, 12):  # which bounds calls through C, here lru_cache's, whatever the program sets
+        assert kinds(deep) == ["error"]
+    else:
+        assert values(deep) == [3000]
 
 
 @pytest.mark.parametrize(

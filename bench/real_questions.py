@@ -1,12 +1,13 @@
 """Makes the questions of the real model's runs: those that it solves sometimes.
 
   python -m bench.real_questions MBPP.parquet LEETCODE.parquet KODCODE.parquet --output=FOLDER \
-    --rates=studies/real_rates.json --model=MODEL
+    --rates=studies/coder_rates.json --model=MODEL
 
-The files are what `codea1.lab convert` made, see docs/real.md. Of each, its first ASKED questions, ordered by a hash of
-their ids, are asked where their prompts are short enough: SAMPLES programs each at temperature 1, which end with their
-first code block, judged by check scripts, or by golden tests where there is none. RATES holds how many passed, and
-grows as questions are asked: what it holds is not asked again, and without --model nothing is.
+The files are what `codea1.lab convert` made, see docs/real.md. The first ASKED questions of each, ordered by a hash of
+their ids, are asked until WANTED of all are solved sometimes: SAMPLES programs each at temperature 1, which end with
+their first code block, where the prompt is short enough. Check scripts judge, or golden tests where there is none.
+RATES holds how many passed, -1 for a prompt that is too long, and grows as questions are asked: what it holds is not
+asked again, and without --model nothing is.
 
 Questions with 1 to SAMPLES - 1 programs passed are kept. VALIDATION of them, which have mutants that fail what judges
 programs, are for validation; the others, but for near duplicates of those, for training. FOLDER gets train.parquet and
@@ -41,9 +42,10 @@ from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
 ASKED, SAMPLES, VALIDATION = 600, 8, 48
+WANTED = 260  # questions solved sometimes, after which no more are asked
 MUTANTS, TRIED = 4, 8  # kept of each question of validation, of so many
 PROMPT, RESPONSE, SLOTS = 384, 512, 64  # tokens, tokens, sequences
-AT_ONCE = 32  # questions between two writings of RATES
+AT_ONCE = 96  # questions between two writings of RATES
 
 
 def passes(judge: Judge, program: str) -> Future:
@@ -104,6 +106,8 @@ def main() -> None:
         for question in sorted(load_questions(file), key=lambda q: hashlib.blake2b(q.id.encode()).hexdigest())[:ASKED]
     ]
     known = json.loads(given.rates.read_text()) if given.rates.exists() else {}
+    if not all(isinstance(count, int) for count in known.values()):
+        parser.error(f"{given.rates} holds shares, and no numbers of {SAMPLES} programs")
     with SandboxPool(isolation=AUTO) as pool:
         grader = Grader(pool)
         new = [question for question in ordered if question.id not in known] if given.model else []
@@ -112,6 +116,8 @@ def main() -> None:
             written = given.rates.with_suffix(".new")
             written.write_text(json.dumps(known, indent=0) + "\n")
             os.replace(written, given.rates)
+            if sum(0 < count < SAMPLES for count in known.values()) >= WANTED:
+                break
         kept = [question for question in ordered if 0 < known.get(question.id, 0) < SAMPLES]
         mutants: dict[str, list[str]] = {}  # of validation
         for question in kept:

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from codea1.game.asserts import Mark
+from codea1.lab.report.tables import LEGEND
 from codea1.lab.runs.story import BookLine, explain, most_improved, read_story, story_page
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -230,9 +232,11 @@ def test_visible_text_is_printable_and_ordinary_text_stays(text: str):
 
 def test_the_page_needs_nothing_from_elsewhere(run: RunFolder):
     page = story_page(read_story(run, "q/1"))
+    assert {str(mark) for mark in Mark} <= {word for row in LEGEND.rows for word in row[0].split(", ")}
+    assert all(row[0] in page for row in LEGEND.rows)
     assert not re.search(r"https?:|src=|href=|url\(|@import|<script", page)
     assert "default-src 'none'" in page
-    assert page.count("<details") == 2
+    assert page.count("<details") == 3
     assert page.count("<details open>") == 1
 
 

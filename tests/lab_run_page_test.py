@@ -72,6 +72,7 @@ def test_what_policies_wrote_is_data_and_never_markup(tmp_path):
     assert solution["suites"][0]["lines"] == [[f"-        right          {HOSTILE}  # {HOSTILE} is {HOSTILE}", ""]]
     assert solution["suites"][1]["lines"] == [[HOSTILE, ""]]
     assert "<b>+1.0</b>" in text
+    assert "What the words mean" in text
 
 
 def test_curves_are_those_of_the_metrics_that_there_are(tmp_path):

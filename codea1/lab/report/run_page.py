@@ -13,6 +13,7 @@ from typing import Any
 from codea1.game.asserts import Mark
 from codea1.game.rewards import FAILED, is_whole
 from codea1.lab.report.figures import PANELS, Rows, points, smoothed, smoothing_width
+from codea1.lab.report.tables import LEGEND
 from codea1.runs.samples import Samples
 
 MAX_QUESTIONS = 24  # of a step, whose samples are in the page
@@ -213,7 +214,8 @@ def page(
         f"{_HEAD}<title>{html.escape(name)}</title></head><body><h1>{html.escape(name)}</h1>",
         *(f'<p class="warning">{html.escape(warning)}</p>' for warning in warnings),
         f"<p>{html.escape(title)}</p><div class=wide>{table}</div>",
-        f"{_FILTERS}<h2>Curves</h2><div id=panels></div>",
+        f"{_FILTERS}<details><summary>What the words mean</summary><div class=wide>{LEGEND.html()}</div></details>",
+        "<h2>Curves</h2><div id=panels></div>",
         f'<script type="application/json" id=data>{data}</script>',
         f"<script>{_SCRIPT}</script></body></html>",
     ]

@@ -58,6 +58,26 @@ class TextTable:
         return Group(*([Text(title)] if title else ()), table, *([Text(caption)] if caption else ()))
 
 
+LEGEND = TextTable(  # of pages that show samples
+    ("word", "what it says"),
+    (
+        ("pass, fail", "the program gave the right value to the test, or another one"),
+        ("error, timeout", "the program raised or died in the test, or was too slow"),
+        ("not_run", "the program had used up its time before this test"),
+        ("right", "the assert states what the ground truth answers"),
+        ("wrong answer", "it states another answer; rewards that run it all the same take the ground truth's"),
+        ("duplicate", "an earlier assert of the suite has the same input"),
+        ("unusable", "the ground truth has no answer that can be compared: it raises, or runs too long"),
+        ("rejected", "the reward does not read it as a test, and counts it against the suite"),
+        ("dropped", "the official reader loses it, and does not count it"),
+        ("surplus", "it is beyond the number of asserts that were asked for"),
+        ("infra", "the sandbox failed: nothing is learned from the sample"),
+        ("advantage", "how much better than the other samples of its group: above 0 the answer becomes likelier"),
+    ),
+    left=2,
+)
+
+
 def _styled(cell: str) -> Text:
     is_bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
     return Text(cell[2:-2], "bold") if is_bold else Text(cell)

@@ -17,7 +17,7 @@ from codea1.game.calls import CallTest, write_test
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
 from codea1.game.rewards import FAILED, OFFICIAL, mean
-from codea1.lab.report.tables import TextTable
+from codea1.lab.report.tables import LEGEND, TextTable
 from codea1.lab.runs.rendering import draw, join, page, written
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
@@ -248,7 +248,10 @@ def story_page(story: Story) -> str:
     """Returns the story as a page in HTML; the last meeting is open, what led to it is folded."""
     meetings = [(f"step {meeting.step}", join(_meeting(meeting))) for meeting in story.meetings]
     title = f"{story.question_id} in {story.run}"
-    return page(title, [("", _introduction(story)), ("", _overview(story)), *meetings])
+    return page(
+        title,
+        [("", _introduction(story)), ("", _overview(story)), ("what the words mean", LEGEND.terminal()), *meetings],
+    )
 
 
 def _introduction(story: Story) -> Text:

@@ -425,7 +425,7 @@ def validate(config: ConfigDict, file: ConfigDict | None = None) -> None:
             known = ", ".join(sorted(each for each in REWARDS if ":" not in each))
             raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
     _check_values(config)
-    paying = REWARDS[config.game.reward] if ".py:" in config.game.reward else FunctionReward
+    paying: Any = REWARDS[config.game.reward] if ".py:" in config.game.reward else FunctionReward
     if METHODS[config.method].fixed_tests and not issubclass(paying, FunctionReward):
         named = f"config.game.reward is {config.game.reward!r}"
         raise BadInput(f"{named}; of rewards in a file, method {config.method} reads functions alone.")

@@ -159,10 +159,11 @@ class Slots:
         rows.drawn[:] = chunk.drawn
         finished_B = rows.live & (chunk.stopped | (rows.drawn >= rows.limit))
         length_B, stopped_B = rows.drawn.copy(), chunk.stopped.copy()
-        for slot in np.flatnonzero(rows.live & (num_new_B > 0)).tolist() if end_of else ():
-            length = int(length_B[slot])
-            if end := end_of(self._tokens_RB[:length, slot].tolist(), length - int(num_new_B[slot])):
-                length_B[slot], stopped_B[slot], finished_B[slot] = end, True, True
+        if end_of is not None:
+            for slot in np.flatnonzero(rows.live & (num_new_B > 0)).tolist():
+                length = int(length_B[slot])
+                if end := end_of(self._tokens_RB[:length, slot].tolist(), length - int(num_new_B[slot])):
+                    length_B[slot], stopped_B[slot], finished_B[slot] = end, True, True
         samples = []
         for slot in np.flatnonzero(finished_B).tolist():
             pending, length = self._samples[slot], int(length_B[slot])

@@ -177,6 +177,19 @@ def test_a_model_that_was_exported_again_is_another_model(tmp_path, model_folder
         evaluate_code(wanted, Hosts())
 
 
+def test_answers_in_another_dtype_are_another_evaluation(tmp_path, model_folder, monkeypatch, capsys):
+    completions(tmp_path)
+    monkeypatch.setattr(evaluation, "policy_of_folder", lambda *_: UNASKED)
+    monkeypatch.setattr(programs, "sampled", lambda *_: iter(()))
+    monkeypatch.setattr(evaluation, "fastest_dtype", lambda _: ("float32", "it is faster"))
+    wanted = asked(tmp_path, completions="", model=str(model_folder))
+    evaluate_code(wanted, Hosts())
+    assert "in float32: it is faster" in " ".join(capsys.readouterr().err.split())
+    monkeypatch.setattr(evaluation, "fastest_dtype", lambda _: ("bfloat16", "it is faster"))
+    with pytest.raises(BadInput, match='dtype is "float32" there and "bfloat16" here'):
+        evaluate_code(wanted, Hosts())
+
+
 def test_a_second_process_is_refused_and_the_first_loses_nothing(tmp_path):
     settings = str(tmp_path / "e"), {"benchmark": "b"}, FILES
     with EvaluationFolder.open(*settings) as first:

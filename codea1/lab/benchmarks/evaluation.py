@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
@@ -25,6 +26,7 @@ from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
 from codea1.lab.benchmarks.policies import lengths_of, policy_of_folder, policy_of_run
 from codea1.lab.report.tables import evaluation_table
 from codea1.players.base import Start
+from codea1.players.dtype import fastest_dtype
 from codea1.players.policy import Policy
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -155,7 +157,8 @@ class Evaluation:
 
     def policy(self, role: str, url: str) -> Policy:
         """Loads the model in the folder `url`, or where that is empty the player of the run."""
-        self.console.print(f"loading the {role} model")
+        dtype, why = fastest_dtype(jax.devices()[0].platform)
+        self.console.print(f"loading the {role} model" + (f", in {dtype}: {why}" if url else ""))
         if url:
             with self.hosts.agreed():
                 policy = policy_of_folder(role, url, self.spec.lengths, self.spec.thinking)
@@ -179,6 +182,7 @@ class Evaluation:
             f"{prefix}model": url or self.spec.run,
             f"{prefix}weights": weights,
             **({f"{prefix}thinking": self.spec.thinking} if self.spec.thinking else {}),
+            **({f"{prefix}dtype": fastest_dtype(jax.devices()[0].platform)[0]} if url else {}),
             "step": self.step,
             f"{prefix}max_prompt_length": prompt,
             f"{prefix}max_response_length": response,

@@ -3,8 +3,8 @@
   python -m codea1.train --config=configs/laptop.py:model=FOLDER,data=FOLDER --workdir=runs/laptop
 
 `model` is Qwen2.5-Coder-0.5B-Instruct as downloaded. `data` holds train.parquet and validation.parquet, as
-bench/real_questions.py makes them of MBPP without MBPP+'s tasks and of LeetCodeDataset, and test.parquet, which
-`codea1.lab convert humanevalpack` makes. docs/real.md has the commands, a run's results, times and memory.
+bench/real_questions.py makes them of MBPP without MBPP+'s tasks and of LeetCodeDataset, and test.parquet of HumanEval+
+and MBPP+. docs/real.md has the commands, and results, times and memory of earlier runs.
 
 Arguments: steps, seed, method. A step has 4 questions with 8 programs each, and 2 suites for each program.
 

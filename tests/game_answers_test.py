@@ -111,6 +111,7 @@ def test_the_reward_decides_how_a_program_is_read(answer, source, is_fenced):
         ("a ```quoted``` word\n  ```py\nx = 1\n  ```", True),
         ("<think>\n```\nno\n```\n</think>\n```\nx = 1\n```", True),
         ("<think>\n```\nno\n```\n", False),
+        ('```python\ndef f():\n    """Says\n    ```\n    f()\n    ```\n    """\n```', True),
         ("", False),
     ],
 )

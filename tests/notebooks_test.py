@@ -50,10 +50,9 @@ def execute(name: str, place: Path, seconds: int = 300) -> list:
 @pytest.mark.parametrize(("name", "place"), [("tables", "."), ("training_dynamics", "notebooks")])
 def test_a_notebook_reads_the_run_of_make_train_from_the_root_and_from_its_folder(name, place, tmp_path, monkeypatch):
     with tarfile.open(ROOT / "results" / "study_real" / "code_a1.tar.xz") as archive:
-        archive.extractall(tmp_path / "runs", filter="data")
-    (only,) = (tmp_path / "runs").iterdir()
-    (tmp_path / "runs" / "tiny").mkdir()
-    only.rename(tmp_path / "runs" / "tiny" / "code_a1")
+        archive.extractall(tmp_path / "runs" / "tiny", filter="data")
+    (only,) = (tmp_path / "runs" / "tiny").iterdir()
+    only.rename(only.with_name("code_a1"))
     (tmp_path / "notebooks").mkdir()
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.delenv("CODEA1_RUN", raising=False)

@@ -34,7 +34,8 @@ _FENCE = "```"
 _PYTHON_FENCE = "```python"
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
 _BEGINS = re.compile(r"(?:import|from|def|async def|class)\s+\w|@\w")  # such a statement
-_BLOCK = re.compile(rf"^[ \t]*{_FENCE}[^`\n]*\n(?:.*\n)*?[ \t]*{_FENCE}", re.MULTILINE)  # the first to be closed
+# The first block that is closed: by a fence that is not indented by four more, as one in the program's docstring is.
+_BLOCK = re.compile(rf"^([ \t]*){_FENCE}[^`\n]*\n(?:.*\n)*?(?!\1(?: {{4}}|\t))[ \t]*{_FENCE}", re.MULTILINE)
 _ENDS_THOUGHTS = re.compile(rf"(?<!['\"`\\]){THOUGHT_ENDS}(?!['\"`\\])")  # and is not quoted
 _READS = re.compile(r"\b(?:input|stdin)\b")
 _TEST = re.compile(r"\bassert|\braises\b")

@@ -41,7 +41,7 @@ class Method:
 
     @property
     def fixed_tests(self) -> bool:
-        """Whether tests that nobody writes during the run pay the Code LLM, and there is no Test LLM."""
+        """Whether fixed tests pay the Code LLM, and there is no Test LLM."""
         return self.code_reward is not CodeRewardSource.GENERATED_TESTS
 
     def roles_of(self, policy: str) -> tuple[str, ...]:

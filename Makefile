@@ -3,9 +3,13 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-WORKDIR ?= runs/tiny
 CONFIG ?= configs/tiny.py
-DEMO ?= world=blind,recipe=aimed,steps=120
+# The game that `make train` plays: the paper's, or `aimed`, in which tests learn to aim (docs/demo.md).
+DEMO ?= code_a1
+WORKDIR ?= runs/$(if $(filter code_a1,$(DEMO)),tiny,$(DEMO))
+code_a1 = recipe=official,steps=60
+aimed = world=blind,recipe=aimed,steps=120
+GAME = $(or $(and $(filter code_a1 aimed,$(DEMO)),$($(DEMO))),$(error DEMO is $(DEMO); it can be code_a1 or aimed))
 TRAIN_FLAGS ?=
 EXTRAS ?= dev
 TABLES ?= runs/tables
@@ -25,9 +29,14 @@ INSTALL = $(VENV)/bin/pip install --quiet --constraint requirements.lock
 install: $(VENV)/.base
 
 train: $(VENV)/.base
-	$(RUN) -m codea1.sft --config=$(CONFIG):$(DEMO) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
-	$(RUN) -m codea1.train --config=$(CONFIG):$(DEMO),sft=$(WORKDIR)/sft --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
-	$(RUN) -m codea1.explain $(WORKDIR)/code_a1 --html=$(WORKDIR)/code_a1/question.html
+	$(RUN) -m codea1.sft --config=$(CONFIG):$(GAME) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
+	$(RUN) -m codea1.train --config=$(CONFIG):$(GAME),sft=$(WORKDIR)/sft --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
+	$(RUN) -m codea1.report $(WORKDIR)/code_a1 --seeds=studies/demo.results.gz
+	$(RUN) -m codea1.explain $(WORKDIR)/code_a1 --duels
+	@echo; echo "Two commands to try next, after . $(VENV)/bin/activate:"
+	@echo "  python -m codea1.explain $(WORKDIR)/code_a1 --html=story.html  # one question, step by step, for a browser"
+	@echo "  python -m codea1.train --config=$(CONFIG):$(GAME),sft=$(WORKDIR)/sft,method=golden --workdir=$(WORKDIR)/golden"
+	@echo "                                  # the same without a Test LLM: golden tests pay the Code LLM"
 
 # Every method of the paper on the tiny pair: docs/tables.md.
 tables: $(VENV)/.base

@@ -11,7 +11,7 @@ suites' rewards rose most from the first step that asked it to the last. The pag
 
 A duel is a wrong program that tests pay in full, the right assert by which the Test LLM breaks it, and a right program
 of a later step, or else of the same one. The sandbox runs all of it again, with the questions that the run's config
-names. The best three are printed, or the best one is drawn. Nothing in the run's folder changes.
+names. The best is printed or drawn. Nothing in the run's folder changes.
 """
 
 from absl import flags

@@ -2,15 +2,15 @@
 
   make train
   # or, step by step
-  DEMO=world=blind,recipe=aimed,steps=120
-  python -m codea1.sft --config=configs/tiny.py:$DEMO --workdir=runs/tiny/sft
-  python -m codea1.train --config=configs/tiny.py:$DEMO --workdir=runs/tiny/code_a1
+  python -m codea1.sft --config=configs/tiny.py:recipe=official --workdir=runs/tiny/sft
+  python -m codea1.train --config=configs/tiny.py:recipe=official,steps=60 --workdir=runs/tiny/code_a1
 
 docs/demo.md has its results and times. Without arguments it is the world and the recipe of docs/tables.md.
 
 Arguments: --config=configs/tiny.py:seed=1,method=golden,sft=runs/tiny/sft,steps=100,static_tests=FILE
 
-world= is one of codea1/lab/worlds/worlds.py. recipe= is paper, or aimed, with which the Test LLM learns to aim.
+world= is one of codea1/lab/worlds/worlds.py. recipe= is paper, of docs/tables.md; official, with the paper's reward and
+alpha, and batches for eight minutes; or aimed, with which the Test LLM learns to aim.
 
 method= is one of codea1/game/methods.py, or
 
@@ -29,7 +29,7 @@ from codea1.config import SFT, SIMPLE, default_config, parse_arg, use_method
 from codea1.data.sources import CLASSIC, source_of
 from codea1.runtime.errors import BadInput
 
-PAPER, AIMED = RECIPES = ("paper", "aimed")  # rewards and updates of the paper, or those by which tests learn to aim
+PAPER, OFFICIAL, AIMED = RECIPES = ("paper", "official", "aimed")
 
 
 def get_config(arg: str | None = None) -> ConfigDict:
@@ -92,6 +92,17 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.sft.expert_suites = 0.4
         c.sft.expert_span = (0.0, 0.75)
         c.sft.expert_suites_else = 0.02
+    if arg.recipe == OFFICIAL:
+        c.game.reward = "official"
+        c.game.alpha = 0.5
+        c.questions_per_step = 8
+        c.code.learning_rate = 6e-4
+        # Small batches: the loss of a warm start of 360 steps of 64 documents, after half as many documents.
+        c.sft.steps = 640
+        c.sft.batch_size = 16
+        c.sft.micro_batch_size = 16
+        c.sft.row_lengths = ()
+        c.sft.learning_rate = 4e-3
     if arg.recipe == AIMED:
         c.game.mutant_weight = 0.5
         c.test.advantage = "gdpo"
@@ -99,7 +110,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.test.learning_rate = 4e-4
         c.game.trained_solutions = 4
 
-    c.validation.every = 20
+    c.validation.every = 30 if arg.recipe == OFFICIAL else 20
     c.checkpoint.every = 10
     c.sandbox.memory_mb = 512
     c.sandbox.isolation = "auto"  # the demo runs in any container; the run says how far its programs are isolated

@@ -6,9 +6,13 @@
 #   host.sh status            one line: codea1-host NAME missing | running | exited CODE
 #   host.sh logs [LINES]      the last lines of the log; without a number, those and all that follow
 #   host.sh stop              tells the run to end, and after two minutes makes it
+#
+# With CODEA1_DELETE="KIND NAME ZONE PROJECT HOSTS", `start` also makes the hosts delete their TPU VM when the run has
+# ended with code 0, its results and all logs are in the bucket, and nobody has asked for the status for 15 minutes.
 set -euo pipefail
 
 seconds_to_end=120
+seconds_unwatched=${CODEA1_UNWATCHED_SECONDS:-900}
 code=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 venv=$HOME/codea1-venv
 state=$HOME/codea1-run # lock: held while a run goes on; pid and exit: codea1.train's; log
@@ -56,9 +60,37 @@ supervise() {
   echo "launch: $(date -u +%FT%TZ) $(hostname): codea1.train ended with code $code"
   echo "$code" >"$state/exit.new"
   mv "$state/exit.new" "$state/exit"
+  touch "$state/asked"
+  if ((code == 0)) && [[ ${CODEA1_DELETE-} ]]; then
+    setsid "$0" delete_unwatched "$@" & # beyond the lock: another run may start
+  fi
+}
+
+# Each host does the same, and the first deletes.
+delete_unwatched() {
+  local kind name zone project hosts flag workdir='' logs results force=()
+  read -r kind name zone project hosts <<<"$CODEA1_DELETE"
+  for flag; do
+    [[ $flag != --workdir=* ]] || workdir=${flag#*=}
+  done
+  [[ $workdir == gs://* ]] || return 0
+  gcloud storage cp "$state/log" "$workdir/launch/$(hostname).log"
+  while (($(date +%s) - $(stat --format=%Y "$state/asked") < seconds_unwatched)); do
+    sleep 1
+  done
+  [[ -s $state/exit ]] || return 0
+  logs=$(gcloud storage ls "$workdir/launch/*.log" | wc -l)
+  results=$(gcloud storage ls "$workdir/evaluations/after.json" "$workdir/report.md" | wc -l)
+  if ((logs < hosts || results < 2)); then
+    echo "launch: $name is kept and costs money: $workdir has $logs of $hosts logs and $results of 2 results."
+    return
+  fi
+  [[ $kind == tpu-vm ]] || force=(--force) # with its VM
+  gcloud compute tpus "$kind" delete "$name" ${force[@]+"${force[@]}"} --async --zone="$zone" --project="$project" --quiet
 }
 
 status() {
+  touch "$state/asked"
   local what=missing
   if [[ -s $state/exit ]]; then
     what="exited $(<"$state/exit")"
@@ -88,7 +120,7 @@ stop() {
 }
 
 case ${1-} in
-  install | start | supervise | status | logs | stop) "$@" ;;
+  install | start | supervise | delete_unwatched | status | logs | stop) "$@" ;;
   *)
     sed -n '2,/^set /{/^#/s/^# \{0,1\}//p;}' "$0" >&2
     exit 2

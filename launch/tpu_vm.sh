@@ -19,7 +19,9 @@
 #   --pricing=on-demand|spot|reserved     --via=queued|direct     --service_account=EMAIL
 #   --network=NAME --subnetwork=NAME --internal-ips               of the VM; gcloud's other flags follow a second --
 #   --config=configs/NAME.py --workdir=gs://BUCKET/FOLDER         for run and start
-#   --python=3.11|3.12|3.13   --max_restarts=20   --poll_seconds=30    --keep: run leaves the VM when it ends
+#   --python=3.11|3.12|3.13   --max_restarts=20   --poll_seconds=30
+#   --keep                                run leaves the VM when it ends. Without it run deletes the VM, and a VM whose
+#                                         `run` was interrupted deletes itself when training has succeeded
 #   --dry_run                             prints the commands, runs none
 set -euo pipefail
 
@@ -81,7 +83,10 @@ install() {
 }
 
 start() {
-  on_hosts all "$(quoted bash "$HOST" start "--config=$config" "--workdir=$workdir" ${train_flags[@]+"${train_flags[@]}"})"
+  local kind=queued-resources when_done=()
+  [[ $via == queued ]] || kind=tpu-vm
+  [[ $keep || ! $accelerator ]] || when_done=(env "CODEA1_DELETE=$kind $name $zone $project $((hosts * slices))")
+  on_hosts all "$(quoted ${when_done[@]+"${when_done[@]}"} bash "$HOST" start "--config=$config" "--workdir=$workdir" ${train_flags[@]+"${train_flags[@]}"})"
 }
 
 stop() {

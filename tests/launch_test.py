@@ -186,7 +186,12 @@ def test_flags_of_train_reach_it_unchanged(machine):
     (ssh,) = dry(machine, "tpu_vm.sh", "start", *WHERE, *words, "--", "--config.steps=3", odd, "--", "--labels=a=b")
     assert ssh[:7] == ["gcloud", "compute", "tpus", "tpu-vm", "ssh", "a1", "--worker=all"]
     remote = shlex.split(ssh[7].removeprefix("--command="))
-    assert remote == ["bash", "codea1/launch/host.sh", "start", *words, "--config.steps=3", odd]
+    start = ["bash", "codea1/launch/host.sh", "start", *words, "--config.steps=3", odd]
+    assert remote == start
+    accelerator = "--accelerator=v5e-16"
+    (ssh,) = dry(machine, "tpu_vm.sh", "start", *WHERE, *words, accelerator, "--", "--config.steps=3", odd)
+    when_done = "CODEA1_DELETE=queued-resources a1 us-west4-a lab 4"
+    assert shlex.split(ssh[7].removeprefix("--command=")) == ["env", when_done, *start]
 
 
 def test_install_sends_the_commit_and_asks_for_the_python(machine):
@@ -384,6 +389,24 @@ def test_host_tells_a_killed_run_from_a_host_that_was_rebooted(host):
     pid = int(host.read("pid"))
     os.killpg(os.getpgid(pid), signal.SIGKILL)  # with the processes that would have written the code down
     wait_for(lambda: host.status == "missing")
+
+
+@pytest.mark.parametrize("missing", ["", "a log", "a result"])
+def test_host_deletes_the_vm_when_nobody_watches_and_the_bucket_has_everything(host, missing):
+    logs, results = (1 if missing == what else 2 for what in ("a log", "a result"))
+    listed = f'case "$*" in *log) seq {logs};; *after.json*) seq {results};; esac'
+    host.program(host.folder / "bin" / "gcloud", f'echo "$*" >>"$HOME/calls"; {listed}')
+    host.program(host.python, "exit 0")
+    host.environment |= {"CODEA1_DELETE": "queued-resources a1 Z P 2", "CODEA1_UNWATCHED_SECONDS": "1"}
+    assert host.call("start", "--config=tiny", "--workdir=gs://bucket/a1").returncode == 0
+    calls = host.folder / "calls"
+    delete = "compute tpus queued-resources delete a1 --force --async --zone=Z --project=P --quiet"
+    if missing:
+        wait_for(lambda: "a1 is kept and costs money" in host.read("log"))
+        assert delete not in calls.read_text()
+    else:
+        wait_for(lambda: calls.exists() and delete in calls.read_text())
+    assert "gs://bucket/a1/launch/" in calls.read_text().splitlines()[0], "the log is copied first"
 
 
 @pytest.mark.parametrize("doctor", [0, 1])

@@ -16,7 +16,7 @@ import pytest
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.study.declaration import Study, Trial, read_study
 from codea1.lab.study.layouts import Measure
-from codea1.lab.study.report import write
+from codea1.lab.study.report import place_run, write
 from codea1.lab.study.results import Results
 from codea1.lab.study.tables import tables
 from codea1.runs.folder import RunFolder
@@ -70,7 +70,7 @@ def declared(tmp_path: Path, text: str = DECLARED) -> str:
 
 def measured(folder: Path, passes: float, steps: int = 2, questions: int = 40, seed: int = 0) -> RunFolder:
     """Writes a run's folder: before training a tenth passes, after it a share of `passes`."""
-    config = {"steps": steps, "method": "code_a1", "code": {"model": "W/sft_0/model"}}
+    config = {"seed": seed, "steps": steps, "method": "code_a1", "code": {"model": "W/sft_0/model"}}
     run = RunFolder.open(str(folder), {**config, "data": {"test": {"source": "procedural"}}})
     for name, share in (("before", 0.1), ("after", passes)):
         rng = np.random.default_rng(seed)
@@ -191,6 +191,22 @@ def test_a_run_that_was_asked_other_questions_after_training_is_no_row(tmp_path:
     write_evaluation(folder, "after", {**after, "question_ids": after["question_ids"][::-1]})
     with pytest.raises(BadInput, match=r"run .*/run was not asked the same questions before and after training"):
         Results(str(tmp_path / "results.gz")).keep(RUN, {}, str(tmp_path / "run"))
+
+
+def test_a_run_is_placed_among_other_seeds(tmp_path: Path, capsys: pytest.CaptureFixture):
+    path = str(tmp_path / "results.gz")
+    ends = []
+    for seed, passes in enumerate((0.9, 0.2, 0.5)):
+        run = measured(tmp_path / str(seed), passes, seed=seed)
+        Results(path).keep(Trial("test", "ours", seed), {}, str(run.path))
+        ends.append(f"{100 * read_evaluation(run, 'after')['metrics']['code_pass_at_1']['mean']:.0f}")
+    place_run(str(tmp_path / "0"), path)
+    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("Code pass@1"))
+    assert row[2:] == [row[2], "%", ends[0], "%", ends[1], "to", ends[2], "%"], "its own seed is not among the others"
+    place_run(str(measured(tmp_path / "longer", 0.9, steps=3).path), path)
+    assert "its config differs in steps." in capsys.readouterr().out
+    with pytest.raises(BadInput, match="no run of another seed"):
+        place_run(str(tmp_path / "0"), str(tmp_path / "none.gz"))
 
 
 def test_damaged_results_are_refused(tmp_path: Path):

@@ -5,7 +5,6 @@ verdicts and no answers, so the sandbox runs what is shown again: nothing is tol
 """
 
 import difflib
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -32,7 +31,6 @@ from codea1.training.setup import questions_of
 from codea1.values import decode_exact
 from codea1.values.verdict import Verdict
 
-_SHOWN = 3  # duels that are printed
 _TRIED = 5  # programs that may be the right one of a duel
 _COLUMNS = 112  # characters of a line of a picture
 
@@ -157,28 +155,27 @@ def read_duels(folder: RunFolder, question_id: str, step: int | None) -> Iterato
 
 
 def tell_duels(workdir: str, question_id: str = "", step: int | None = None, picture_file: str = "") -> None:
-    """Prints the best duels of the run of `workdir`, or draws the best one; arguments as of `read_duels`.
+    """Prints the best duel of the run of `workdir`, or draws it; arguments as of `read_duels`.
 
     Args:
-      picture_file: an SVG file, local or gs://, that gets the picture; "": they are printed.
+      picture_file: an SVG file, local or gs://, that gets the picture; "": it is printed.
 
     Raises BadInput: there is no duel, or as `read_duels` does.
     """
     folder = RunFolder.existing(workdir)
     file = location(picture_file, "--output") if picture_file else None
-    best = list(itertools.islice(read_duels(folder, question_id, step), 1 if file else _SHOWN))
+    best = next(read_duels(folder, question_id, step), None)
     if not best:
         raise BadInput(
             f"{folder.path} has no duel here: no wrong program that tests pay in full, that a right assert breaks, and "
             "after which one passes."
         )
     if file:
-        write_atomically(file, picture(_question(best[0]), _side_by_side(best[0], folder), _COLUMNS))
+        write_atomically(file, picture(_question(best), _side_by_side(best, folder), _COLUMNS))
         print(f"wrote {file}")
         return
-    for proven in best:
-        for lines in (_heads(proven, folder), *_acts(proven)):
-            draw(Console(), join(lines), "")
+    for lines in (_heads(best, folder), *_acts(best)):
+        draw(Console(), join(lines), "")
 
 
 def _question(proven: ProvenDuel) -> str:

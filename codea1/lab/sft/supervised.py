@@ -23,7 +23,7 @@ from codea1.lab.sft.corpus import (
     lesson_batch,
     worked_lessons,
 )
-from codea1.lab.sft.loss import SupervisedLoss, abstract_supervised_batch, supervised_batches
+from codea1.lab.sft.loss import SupervisedBatch, SupervisedLoss, abstract_supervised_batch, supervised_batches
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.worlds import world_named
 from codea1.learn.batch import row_shapes, to_mesh
@@ -141,11 +141,17 @@ def train(config: ConfigDict, setup: Setup, folder: RunFolder, hosts: Hosts) -> 
         shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
         update = Update(loss, optimizer, laid_out(state, shardings), shapes)
         compile_all(update.functions)
+
+        def batches_of(step: int) -> list[SupervisedBatch]:
+            laid = supervised_batches(setup.documents(step), rows, setup.tokenizer.pad_id)
+            return [to_mesh(batch, mesh) for batch in laid]
+
         started, tokens, skipped = time.monotonic(), 0.0, 0
+        batches = batches_of(1)
         for step in range(1, sft.steps + 1):
-            found = supervised_batches(setup.documents(step), rows, setup.tokenizer.pad_id)
-            batches = [to_mesh(batch, mesh) for batch in found]
             state, report = update(state, batches, learning_rate(step, schedule))
+            if step < sft.steps:
+                batches = batches_of(step + 1)  # while the devices compute
             row = report.metrics()
             tokens += row["tokens"]
             row["tokens_per_second"] = tokens / (time.monotonic() - started)

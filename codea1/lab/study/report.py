@@ -3,14 +3,18 @@
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+import numpy as np
 from etils import epath
+from rich.console import Console
 
+from codea1.evaluation.result_files import per_question
 from codea1.lab.report.run_report import BeforeAfter, compare
 from codea1.lab.report.tables import TextTable, bold, label, percents, with_bounds
 from codea1.lab.study import rendering
 from codea1.lab.study.declaration import Study
 from codea1.lab.study.experiments import PAPER, collected, read_run
-from codea1.lab.study.results import Result
+from codea1.lab.study.layouts import OWN_SPLIT
+from codea1.lab.study.results import Result, Results, differences, require_seeds_of_one_arm
 from codea1.lab.study.tables import Table, tables
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput, visible
@@ -31,6 +35,35 @@ def report_runs(paths: Sequence[str], output: str | None) -> None:
         write(PAPER, collected(runs), output, of_each_run(runs))
     else:
         print(visible(markdown(PAPER, tables(PAPER, collected(runs)), [], of_each_run(runs))), end="")
+
+
+def place_run(path: str, seeds: str) -> None:
+    """Prints what a run reached, next to the lowest and the highest that other seeds of its experiment reached.
+
+    Args:
+      path: of the run.
+      seeds: results of a study; its runs that were measured on the test split are read, but for the run's own seed.
+
+    Raises BadInput: the run has not ended, a file is damaged, or there are no other seeds of one experiment.
+    """
+    folder = RunFolder.existing(path)
+    others = [one for one in Results(seeds) if one.run.split == OWN_SPLIT and one.run.seed != folder.config["seed"]]
+    if not others:
+        raise BadInput(f"--seeds: {seeds} has no run of another seed on the {OWN_SPLIT} split.")
+    require_seeds_of_one_arm(others)
+    if fields := ", ".join(differences(others[0].config, folder.config)):
+        print(f"The run is not compared with the seeds of {seeds}: its config differs in {fields}.")
+        return
+    rows = []
+    for row in compare(folder):
+        if not row.before or not row.after:
+            raise BadInput(f"{folder.path} has no evaluation after training to be compared.")
+        values = [per_question(one.evaluations[OWN_SPLIT, "after", ""]["metrics"][row.metric]) for one in others]
+        means = [np.nanmean(value.reshape(len(value), -1), axis=0).prod() for value in values]
+        rows.append([label(row.metric), *(f"{100 * x:.0f} %" for x in (row.before.mean, row.after.mean))])
+        rows[-1].append(f"{100 * min(means):.0f} to {100 * max(means):.0f} %")
+    header = ("metric", "before", "after", f"{len(others)} other seeds, after")
+    Console().print(TextTable(header, rows).terminal(caption=f"The seeds are those of {seeds}."))
 
 
 def markdown(study: Study, filled: Sequence[Table], drawn: Sequence[str] = (), end: str = "") -> str:

@@ -28,13 +28,14 @@ Array = jax.Array | Any
 
 AxisRules = Mapping[str, str | tuple[str, ...] | None]
 
-BATCH_AXES, EMBED_AXIS = ("replica", "fsdp"), "fsdp"
+BATCH_AXES, EMBED_AXIS, TENSOR_AXIS = ("replica", "fsdp"), "fsdp", "tensor"
 ACTIVATION_RULES: AxisRules = {
     "batch": BATCH_AXES,
     "heads": "tensor",
     "kv_heads": "tensor",
     "mlp": "tensor",
     "vocab": "tensor",
+    "experts": (EMBED_AXIS, TENSOR_AXIS),  # in both tables: experts never move
     "layers": None,
     "head_dim": None,
     "norm": None,

@@ -109,7 +109,7 @@ YARN = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768
     [
         ("Qwen2.5-7B-Instruct-AWQ", "Qwen2.5-7B", {"quantization_config": {"quant_method": "awq"}}, "model.", "'awq'"),
         ("Qwen3-8B-FP8", "Qwen3-8B", {"quantization_config": {"quant_method": "fp8"}}, "model.", "'fp8'"),
-        ("Qwen3-30B-A3B", "Qwen3-4B", {"model_type": "qwen3_moe"}, "model.", "model_type is 'qwen3_moe'"),
+        ("Qwen3-Next-80B", "Qwen3-4B", {"model_type": "qwen3_next"}, "model.", "model_type is 'qwen3_next'"),
         ("Qwen2.5-VL-7B-Instruct", "Qwen2.5-7B", {"model_type": "qwen2_5_vl"}, "model.", "model_type is 'qwen2_5_vl'"),
         ("Qwen2.5-7B with YaRN", "Qwen2.5-7B", {"rope_scaling": YARN}, "model.", "rotary embeddings .*yarn.* are not"),
         # Names by issue 19 of Epistates/pmetal, which quotes the index.

@@ -1,4 +1,4 @@
-"""The model against transformers' Qwen2 and Qwen3, and its cache against its own full forward pass.
+"""The model against transformers' Qwen2, Qwen3 and Qwen3-MoE, and its cache against its own full forward pass.
 
 `python -m tests.models_qwen2_test`, where torch is installed, writes tests/golden/qwen2_logits.json again. Do that only
 when the weights' recipe below changes: the file is the reference where torch is absent.
@@ -28,11 +28,16 @@ SMALL = Qwen2Config(
     vocab_size=32, hidden_size=32, intermediate_size=48, num_layers=2, num_heads=4, num_kv_heads=2, head_dim=8
 )
 QWEN3 = dataclasses.replace(SMALL, qkv_bias=False, qk_norm=True, head_dim=16)
+MOE = dataclasses.replace(QWEN3, head_dim=32, intermediate_size=16, num_experts=32, experts_per_token=4)
 CONFIGS = {
     "tied": SMALL,
     "untied": dataclasses.replace(SMALL, tie_word_embeddings=False),
     "qwen3": QWEN3,
     "qwen3 untied": dataclasses.replace(QWEN3, tie_word_embeddings=False),
+    "moe": MOE,
+    "moe untied": dataclasses.replace(
+        MOE, tie_word_embeddings=False, num_experts=128, experts_per_token=8, norm_experts=False
+    ),
 }
 PADDED_CONFIGS = CONFIGS | {
     "mqa": dataclasses.replace(SMALL, num_kv_heads=1),
@@ -56,8 +61,13 @@ def checkpoint_shapes(config: Qwen2Config) -> dict[str, tuple[int, ...]]:
             block |= {f"self_attn.{x}_proj.bias": (n,) for x, n in (("q", Q), ("k", K), ("v", K))}
         if config.qk_norm:
             block |= {f"self_attn.{x}_norm.weight": (config.head_dim,) for x in "qk"}
-        block |= {"self_attn.o_proj.weight": (D, Q), "mlp.down_proj.weight": (D, F)}
-        block |= {"mlp.gate_proj.weight": (F, D), "mlp.up_proj.weight": (F, D)}
+        block["self_attn.o_proj.weight"] = (D, Q)
+        mlps = ["mlp"]
+        if config.num_experts:
+            block["mlp.gate.weight"] = (config.num_experts, D)
+            mlps = [f"mlp.experts.{expert}" for expert in range(config.num_experts)]
+        for mlp in mlps:
+            block |= {f"{mlp}.{x}_proj.weight": (F, D) for x in ("gate", "up")} | {f"{mlp}.down_proj.weight": (D, F)}
         found |= {f"model.layers.{layer}.{name}": shape for name, shape in block.items()}
     return found if config.tie_word_embeddings else found | {"lm_head.weight": (V, D)}
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import re
-from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +16,8 @@ from codea1 import sharding
 from codea1.models import attention, kv_cache, qwen2
 from codea1.models.config import tiny_model
 from codea1.models.kv_cache import KVCache
-from codea1.models.weights import own_rows, rows_of_all
+from tests.models_moe_test import chosen, layer, with_gradients
+from tests.models_qwen2_test import MOE
 from tests.pages import decoding, prefilling
 
 CONFIG = dataclasses.replace(tiny_model(vocab_size=64), num_layers=2, tie_word_embeddings=False, remat="full")
@@ -145,31 +145,15 @@ def test_constrain_refuses_names_it_cannot_place():
             sharding.constrain(jnp.ones((8, 4)), "batch", "time")
 
 
-def test_rows_move_to_weights_that_stay():
-    """As a layer of experts will have it: every device multiplies the rows of all by its part of the weights."""
-    rng = np.random.default_rng(0)
-    rows_BTD, in_FD, out_FD = (rng.normal(size=shape).astype(np.float32) for shape in ((8, 2, 6), (12, 6), (12, 6)))
-
-    def on_device(rows_BTD, in_FD, out_FD):
-        return own_rows(jnp.square(rows_of_all(rows_BTD) @ in_FD.T) @ out_FD).reshape(rows_BTD.shape)
-
-    def moved(*arrays):
-        rows = ("batch", None, None)
-        return sharding.on_each_device(on_device, (rows, ("batch", None), ("batch", None)), rows)(*arrays)
-
-    def loss(layer, *arrays):
-        y_BTD = layer(*arrays)
-        return jnp.sum(jnp.cos(jnp.arange(y_BTD.size)).reshape(y_BTD.shape) * y_BTD), y_BTD
-
-    cut = jax.device_put((rows_BTD, in_FD, out_FD), NamedSharding(mesh, P("fsdp")))
-    found, expected = (
-        jax.jit(jax.value_and_grad(partial(loss, layer), (0, 1, 2), has_aux=True))(*arrays)
-        for layer, arrays in (
-            (moved, cut),
-            (lambda x, a, b: jnp.square(x @ a.T) @ b, (rows_BTD, in_FD, out_FD)),
-        )
-    )
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4), found, expected)
+@pytest.mark.parametrize("sizes", [(1, 4, 2), (1, 8, 1), (2, 2, 2), (1, 1, 8)])
+def test_rows_move_to_experts_that_stay(sizes):
+    """Gradients too: with its default check `jax.shard_map` would give wrong ones (JAX 0.10.2)."""
+    arrays = (np.repeat(layer()[0], 2, axis=0), *layer()[1:])
+    expected = with_gradients(chosen, MOE)(*arrays)
+    experts = sharding.make_mesh(*sizes)
+    with jax.set_mesh(experts):
+        found = with_gradients(chosen, MOE)(*arrays)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), found, expected)
 
 
 def test_splash_attention_stays_on_its_device_and_equals_dense():

@@ -3,6 +3,7 @@
 One tensor is written after the other: no host has a whole model in memory.
 """
 
+import itertools
 import json
 import math
 import os
@@ -23,6 +24,8 @@ from codea1.models.qwen2 import Params
 from codea1.models.safetensors_header import DTYPES, Shape
 from codea1.runtime.errors import BadInput
 from codea1.sharding import to_host
+
+Index = tuple[int, ...]  # on the leading axes of a parameter
 
 _NAMES = {jax_name: name for name, jax_name in DTYPES.items()}  # in a file
 _WRITTEN = {
@@ -129,7 +132,7 @@ def _require_free(folder: ModelFolder) -> None:
 
 
 def _write_tensors(
-    folder: ModelFolder, name: str, shard: Mapping[str, tuple[str, int]], arrays: Mapping[str, jax.Array]
+    folder: ModelFolder, name: str, shard: Mapping[str, tuple[str, Index]], arrays: Mapping[str, jax.Array]
 ) -> None:
     """Writes a file of `_dealt` tensors: the first process does, and every process must call this."""
     content = _content(shard, arrays)
@@ -140,31 +143,32 @@ def _write_tensors(
             pass
 
 
-def _content(shard: Mapping[str, tuple[str, int]], arrays: Mapping[str, jax.Array]) -> Iterator[Content]:
+def _content(shard: Mapping[str, tuple[str, Index]], arrays: Mapping[str, jax.Array]) -> Iterator[Content]:
     """Yields the bytes of a file with these tensors."""
     described = {}
     for stored, (path, _) in shard.items():
         tensor, array = TENSORS[path], arrays[path]
-        described[stored] = tensor.stored_shape(array.shape[1:] if tensor.stacked else array.shape), array.dtype
+        described[stored] = tensor.whole_shape(array.shape), array.dtype
     yield make_header(described)
-    for path, layer in shard.values():
-        piece = _layer(arrays[path], layer) if TENSORS[path].stacked else arrays[path]
-        yield _to_stored(TENSORS[path], to_host(piece)).reshape(-1).view(np.uint8).data
+    for path, index in shard.values():
+        yield _to_stored(TENSORS[path], to_host(_part(arrays[path], index))).reshape(-1).view(np.uint8).data
 
 
-def _dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, tuple[str, int]]]:
-    """Deals the names of stored tensors, with the parameter and layer of each, in order into files."""
+def _dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, tuple[str, Index]]]:
+    """Deals the names of stored tensors, with the parameter and leading indices of each, in order into files."""
     tensors = []
     for path, array in arrays.items():
-        layers = array.shape[0] if TENSORS[path].stacked else 1
-        tensors += [(TENSORS[path].name.format(layer=i), path, i, array.nbytes // layers) for i in range(layers)]
-    shards: list[dict[str, tuple[str, int]]] = [{}]
+        leading = array.shape[: TENSORS[path].leads]
+        nbytes = array.nbytes // math.prod(leading)
+        indices = itertools.product(*map(range, leading))
+        tensors += [(TENSORS[path].name_of(index), path, index, nbytes) for index in indices]
+    shards: list[dict[str, tuple[str, Index]]] = [{}]
     size = 0
-    for stored, path, layer, nbytes in sorted(tensors, key=lambda each: _natural(each[0])):
+    for stored, path, index, nbytes in sorted(tensors, key=lambda each: _natural(each[0])):
         if shards[-1] and size + nbytes > max_bytes:
             shards.append({})
             size = 0
-        shards[-1][stored] = (path, layer)
+        shards[-1][stored] = (path, index)
         size += nbytes
     return shards
 
@@ -175,8 +179,10 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 @jax.jit
-def _layer(array: jax.Array, layer: jax.Array) -> jax.Array:
-    return jax.lax.dynamic_index_in_dim(array, layer, keepdims=False)
+def _part(array: jax.Array, index: Index) -> jax.Array:
+    for number in index:
+        array = jax.lax.dynamic_index_in_dim(array, number, keepdims=False)
+    return array
 
 
 def _to_stored(tensor: Tensor, x: np.ndarray) -> np.ndarray:
@@ -221,14 +227,21 @@ def config_content(config: Qwen2Config, dtype: str, ids: SpecialIds | None = Non
     """
     layers = {"qkv_bias": config.qkv_bias, "qk_norm": config.qk_norm}
     family = next((name for name, has in config_json.FAMILIES.items() if has == layers), None)
-    if family is None:
+    if family is None or (config.num_experts and family != "qwen3"):
         raise ValueError(f"no published family has {layers}")
+    experts: dict[str, Any] = {}
+    if config.num_experts:
+        family = "qwen3_moe"
+        experts = {key: getattr(config, field) for field, key in config_json.EXPERT_COUNTS.items()}
+        experts |= {"norm_topk_prob": config.norm_experts, "num_local_experts": config.num_experts}
+        experts |= {"decoder_sparse_step": 1, "mlp_only_layers": [], "output_router_logits": False}
     implied = family == "qwen2" and config.head_dim * config.num_heads == config.hidden_size
     return {
-        **{key: value for key, value in config_json.ASSUMED.items() if key != "attention_bias" or family == "qwen3"},
+        **{key: value for key, value in config_json.ASSUMED.items() if key != "attention_bias" or family != "qwen2"},
         **{key: getattr(config, field) for field, key in config_json.COUNTS.items()},
+        **experts,
         **({} if implied else {"head_dim": config.head_dim}),
-        "architectures": [f"{family.capitalize()}ForCausalLM"],
+        "architectures": [f"{family.title().replace('_', '')}ForCausalLM"],
         "attention_dropout": 0.0,
         "bos_token_id": None,
         "dtype": dtype,

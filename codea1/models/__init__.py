@@ -13,5 +13,5 @@ letter is one axis, here and in `codea1.learn`; a digit is an axis of that size,
   I pages that are read    Z pages that are copied   W shards of the batch axis
   Q blocks of queries      J blocks of keys          s keys of a block
   C positions of a chunk   U chunks                  t tokens that are predicted: T - 1
-  R terms of a reward
+  R terms of a reward      e experts                c chosen for a token   n places of sorted rows
 """

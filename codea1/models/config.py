@@ -42,6 +42,9 @@ class Qwen2Config:
     max_positions: int = 32768  # tokens of a row that it was made for
     qkv_bias: bool = True  # Qwen2: queries, keys and values have biases
     qk_norm: bool = False  # Qwen3: each query and key head is normalised before its rotation
+    num_experts: int = 0  # e, of a mixture in the place of each layer's MLP; 0: there is none
+    experts_per_token: int = 0  # c; intermediate_size is then the width of one expert
+    norm_experts: bool = True  # weights of a token's experts sum to 1
     tie_word_embeddings: bool = True  # the output head is the embedding table
     dtype: DTypeLike = jnp.float32  # products; norms, softmax and logits are float32 whatever this is
     param_dtype: DTypeLike = jnp.float32  # parameters that train, at rest
@@ -55,9 +58,11 @@ class Qwen2Config:
         object.__setattr__(self, "dtype", jnp.dtype(self.dtype))
         object.__setattr__(self, "param_dtype", jnp.dtype(self.param_dtype))
         for field in dataclasses.fields(self):
-            least = 0 if field.name == "lora_rank" else 1
+            least = 0 if field.name in ("lora_rank", "num_experts", "experts_per_token") else 1
             if field.type is int and getattr(self, field.name) < least:
                 raise BadInput(f"model {field.name} must be at least {least}, got {getattr(self, field.name)}.")
+        if bool(self.num_experts) != bool(self.experts_per_token) or self.experts_per_token > self.num_experts:
+            raise BadInput(f"model experts_per_token {self.experts_per_token} is not of {self.num_experts} experts.")
         if self.num_heads % self.num_kv_heads:
             raise BadInput(f"model num_kv_heads {self.num_kv_heads} does not divide num_heads {self.num_heads}.")
         if self.head_dim % 2:
@@ -84,7 +89,11 @@ def require_divisible(config: Qwen2Config, mesh: Mesh) -> None:
 
     Query heads need no check of their own: they are a multiple of the key/value heads.
     """
-    cuts = {"tensor": ("num_kv_heads", "intermediate_size", "vocab_size"), "fsdp": ("hidden_size",)}
+    mlp = () if config.num_experts else ("intermediate_size",)
+    cuts = {"tensor": ("num_kv_heads", *mlp, "vocab_size"), "fsdp": ("hidden_size",)}
+    chips, experts = mesh.shape["fsdp"] * mesh.shape["tensor"], config.num_experts
+    if experts % chips:
+        raise BadInput(f"mesh axes fsdp x tensor have {chips} chips, not a divisor of num_experts {experts}.")
     for axis, names in cuts.items():
         size, dimensions = mesh.shape[axis], {name: getattr(config, name) for name in names}
         uneven = [f"{name} {value}" for name, value in dimensions.items() if value % size]

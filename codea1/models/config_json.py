@@ -1,4 +1,4 @@
-"""config.json of a Qwen2 or Qwen3 checkpoint, as `transformers` writes it, to and from Qwen2Config."""
+"""config.json of a Qwen2, Qwen3 or Qwen3-MoE checkpoint, as `transformers` writes it, to and from Qwen2Config."""
 
 from typing import Any
 
@@ -17,9 +17,17 @@ COUNTS = {  # field of Qwen2Config: key of config.json
 FAMILIES: dict[str, dict[str, Any]] = {  # model_type: what its layers have
     "qwen2": {"qkv_bias": True, "qk_norm": False},
     "qwen3": {"qkv_bias": False, "qk_norm": True},
+    "qwen3_moe": {"qkv_bias": False, "qk_norm": True},
+}
+# Of a mixture of experts, whose intermediate_size is of layers without one, which are not supported.
+EXPERT_COUNTS = {
+    "intermediate_size": "moe_intermediate_size",
+    "num_experts": "num_experts",
+    "experts_per_token": "num_experts_per_tok",
 }
 # What this implementation computes; a checkpoint that says otherwise would give wrong numbers, not an error.
 ASSUMED = {"hidden_act": "silu", "use_sliding_window": False, "attention_bias": False, "quantization_config": None}
+_EVERY_LAYER = {"decoder_sparse_step": 1, "mlp_only_layers": []}  # has experts
 _ASSUMED_IF_ABSENT = {"is_causal": True}  # not written; transformers from 5.2 lets models that embed say false
 # What transformers takes for keys that a file leaves out.
 _DEFAULTS = {"rope_theta": 10000.0, "rms_norm_eps": 1e-6, "max_position_embeddings": 32768}
@@ -38,15 +46,19 @@ def read(folder: ModelFolder) -> Qwen2Config:
     if family is None:
         supported = " and ".join(map(repr, FAMILIES))
         raise BadInput(f"{path}: model_type is {raw.get('model_type')!r}, only {supported} are supported.")
-    for key, supported in (ASSUMED | _ASSUMED_IF_ABSENT).items():
+    has_experts = raw["model_type"] == "qwen3_moe"
+    for key, supported in (ASSUMED | _ASSUMED_IF_ABSENT | (_EVERY_LAYER if has_experts else {})).items():
         if raw.get(key, supported) != supported:
             raise BadInput(f"{path}: {key} is {raw[key]!r}, only {supported!r} is supported.")
     if any(kind != "full_attention" for kind in raw.get("layer_types") or ()):
         raise BadInput(f"{path}: layer_types is {raw['layer_types']!r}, only 'full_attention' is supported.")
     if raw.get("num_key_value_heads", 0) is None:
         raw["num_key_value_heads"] = raw.get("num_attention_heads")
-    sizes = {field: number(path, raw, key, int) for field, key in COUNTS.items()}
-    if "head_dim" not in raw and family["qk_norm"]:
+    if "num_experts" not in raw and "num_local_experts" in raw:  # as transformers 5 has it
+        raw["num_experts"] = raw["num_local_experts"]
+    counts = COUNTS | (EXPERT_COUNTS if has_experts else {})
+    sizes = {field: number(path, raw, key, int) for field, key in counts.items()}
+    if "head_dim" not in raw and raw["model_type"] == "qwen3":
         raw["head_dim"] = 128
     if raw.get("head_dim") is None:  # Qwen2's files leave it out
         raw["head_dim"] = sizes["hidden_size"] // max(sizes["num_heads"], 1)
@@ -56,6 +68,7 @@ def read(folder: ModelFolder) -> Qwen2Config:
     return Qwen2Config(
         **sizes,
         **family,
+        norm_experts=bool(raw.get("norm_topk_prob", not has_experts)),
         head_dim=number(path, raw, "head_dim", int),
         rope_theta=_rope_theta(path, raw),
         rms_norm_eps=number(path, raw, "rms_norm_eps", float),

@@ -29,15 +29,26 @@ PEAK_FLOPS = {
 
 
 def layer_weights(model: Qwen2Config) -> int:
-    """Counts the weights of one layer's matrices."""
+    """Counts the weights of one layer's matrices, those of all its experts included."""
+    return _layer_weights(model, model.num_experts or 1)
+
+
+def active_weights(model: Qwen2Config) -> int:
+    """Counts the weights of one layer by which a token is multiplied."""
+    return _layer_weights(model, model.experts_per_token or 1)
+
+
+def _layer_weights(model: Qwen2Config, experts: int) -> int:
     D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
-    return 2 * D * model.num_heads * h + 2 * D * model.num_kv_heads * h + 3 * D * F
+    router = D * model.num_experts
+    return 2 * D * model.num_heads * h + 2 * D * model.num_kv_heads * h + 3 * D * F * experts + router
 
 
 def adapter_weights(model: Qwen2Config) -> int:
     """Counts the weights of one layer's adapters; 0 where there are none."""
     D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
-    return model.lora_rank * (2 * (D + model.num_heads * h) + 2 * (D + model.num_kv_heads * h) + 3 * (D + F))
+    mlp = 0 if model.num_experts else 3 * (D + F)
+    return model.lora_rank * (2 * (D + model.num_heads * h) + 2 * (D + model.num_kv_heads * h) + mlp)
 
 
 def head_weights(model: Qwen2Config) -> int:
@@ -50,7 +61,7 @@ def layers_flops(model: Qwen2Config, rows: int, length: int, visible: float = 1.
 
     Under a causal mask, of whose pairs the share `visible` counts.
     """
-    weights = 2 * rows * length * (layer_weights(model) + adapter_weights(model))
+    weights = 2 * rows * length * (active_weights(model) + adapter_weights(model))
     return model.num_layers * (weights + visible * attention_flops(model, rows, length))
 
 
@@ -72,7 +83,7 @@ def model_flops(model: Qwen2Config, rows: int, length: int) -> float:
 
 def frozen_gradients(model: Qwen2Config, tokens: int) -> float:
     """Counts the gradients of matrices that do not train: none where there are no adapters."""
-    return 2 * tokens * model.num_layers * layer_weights(model) + head_flops(model, tokens) if model.lora_rank else 0.0
+    return 2 * tokens * model.num_layers * active_weights(model) + head_flops(model, tokens) if model.lora_rank else 0.0
 
 
 def utilisation(

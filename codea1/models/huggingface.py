@@ -6,6 +6,7 @@ it never has a whole model in memory. `codea1.models.peft` is built of the same 
 """
 
 import dataclasses
+import itertools
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,24 +35,36 @@ Bounds = tuple[tuple[int, int], ...]  # of a part of an array: start and stop al
 
 @dataclasses.dataclass(frozen=True)
 class Tensor:
-    """How a checkpoint stores one parameter, or one layer of a stacked parameter."""
+    """How a checkpoint stores one parameter, or one layer of a stacked parameter, or one expert of such a layer."""
 
-    name: str  # {layer} stands for the index on the parameter's leading axis
+    name: str  # {layer} and {expert} stand for indices on the parameter's leading axes
     # A linear map is stored as one matrix [outputs, inputs] and is here [inputs..., outputs...] with this many input
     # dimensions; 0 is a vector there; None is the same array in both.
     inputs: int | None
+    # Of a tensor with all experts of a layer: which of how many kernels, that lie one behind the other, this is.
+    kernel: tuple[int, int] | None = None
 
     @property
-    def stacked(self) -> bool:
-        return "{layer}" in self.name
+    def leads(self) -> int:
+        """How many leading axes of the parameter the file has apart: layers, or layers and experts."""
+        return ("{layer}" in self.name) + ("{expert}" in self.name or self.kernel is not None)
 
     @property
     def cut(self) -> int:
-        """The dimension, without the layers axis, whose slices are whole rows of the file, one after the other."""
+        """The dimension, without the leading axes, whose slices are whole rows of the file, one after the other."""
         return self.inputs or 0
 
+    def name_of(self, index: Sequence[int]) -> str:
+        """Returns the name in the file of what has an index on the leading axes."""
+        return self.name.format(**dict(zip(("layer", "expert"), index, strict=False)))
+
+    def whole_shape(self, shape: Shape) -> Shape:
+        """Returns the shape of the file's tensor, of a parameter that has `shape` here."""
+        inner = self.stored_shape(shape[self.leads :])
+        return (shape[1], self.kernel[1] * inner[0], *inner[1:]) if self.kernel else inner
+
     def stored_shape(self, shape: Shape) -> Shape:
-        """Returns the shape in the file of a parameter that has `shape` here, without the layers axis."""
+        """Returns the shape in the file of a parameter that has `shape` here, without the leading axes."""
         if self.inputs is None:
             return shape
         outputs = math.prod(shape[self.inputs :])
@@ -77,8 +90,18 @@ TENSORS = {
     "layers.mlp.gate_kernel": Tensor("model.layers.{layer}.mlp.gate_proj.weight", 1),
     "layers.mlp.up_kernel": Tensor("model.layers.{layer}.mlp.up_proj.weight", 1),
     "layers.mlp.down_kernel": Tensor("model.layers.{layer}.mlp.down_proj.weight", 1),
+    "layers.mlp.router": Tensor("model.layers.{layer}.mlp.gate.weight", 1),
+    "layers.mlp.gate": Tensor("model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight", 1),
+    "layers.mlp.up": Tensor("model.layers.{layer}.mlp.experts.{expert}.up_proj.weight", 1),
+    "layers.mlp.down": Tensor("model.layers.{layer}.mlp.experts.{expert}.down_proj.weight", 1),
     "norm.scale": Tensor("model.norm.weight", 0),
     "lm_head": Tensor("lm_head.weight", None),
+}
+# The other layout of experts: those of a layer in one tensor.
+_STACKED_EXPERTS = {
+    "layers.mlp.gate": Tensor("model.layers.{layer}.mlp.experts.gate_up_proj", 1, (0, 2)),
+    "layers.mlp.up": Tensor("model.layers.{layer}.mlp.experts.gate_up_proj", 1, (1, 2)),
+    "layers.mlp.down": Tensor("model.layers.{layer}.mlp.experts.down_proj", 1, (0, 1)),
 }
 _EMBEDDING, _HEAD = TENSORS["embedding"], TENSORS["lm_head"]
 # Beside the kernel of every linear layer an adapter [inputs..., rank], [rank, outputs...], under the names of PEFT.
@@ -136,7 +159,9 @@ class StoredTensors:
         self._tied_head = self._entries.pop(_HEAD.name, None) if is_tied else None
         if self._tied_head and _EMBEDDING.name not in self._entries:
             self._entries[_EMBEDDING.name], self._tied_head = self._tied_head, None
-        _check(self._where, self._entries, shapes)
+        is_stacked = _STACKED_EXPERTS["layers.mlp.down"].name_of([0]) in self._entries
+        self._tensors = {**TENSORS, **(_STACKED_EXPERTS if is_stacked else {})}
+        _check(self._where, self._entries, {path: (self._tensors[path], shape) for path, shape in shapes.items()})
         if self._tied_head and not _is_alike(self._tied_head, self._entries[_EMBEDDING.name]):
             raise self._other_head()
 
@@ -154,39 +179,46 @@ class StoredTensors:
 
     def _read(self, path: str, needed: Sequence[Bounds], dtype: np.dtype) -> list[np.ndarray]:
         """Returns the parts of a parameter at `needed`; no byte is read twice."""
-        tensor, shape = TENSORS[path], self._shapes[path]
-        if not tensor.stacked:
-            return [part[0] for part in self._read_layers(tensor, (1, *shape), [((0, 1), *b) for b in needed], dtype)]
-        return self._read_layers(tensor, shape, needed, dtype)
-
-    def _read_layers(self, tensor: Tensor, shape: Shape, needed: Sequence[Bounds], dtype: np.dtype) -> list[np.ndarray]:
+        tensor, shape = self._tensors[path], self._shapes[path]
+        leads = tensor.leads
         parts = [np.empty([stop - start for start, stop in bounds], dtype) for bounds in needed]
-        layers = sorted({layer for bounds in needed for layer in range(*bounds[0])})
-        cuts = [bounds[1 + tensor.cut] for bounds in needed]
+        ranges = [[range(*bound) for bound in bounds[:leads]] for bounds in needed]
+        indices = sorted({index for each in ranges for index in itertools.product(*each)})
+        cuts = [bounds[leads + tensor.cut] for bounds in needed]
         first, last = min(start for start, _ in cuts), max(stop for _, stop in cuts)
-        origin = [first if axis == tensor.cut else 0 for axis in range(len(shape) - 1)]
-        for layer, rows in zip(layers, self._rows(tensor, shape[1:], layers, first, last), strict=True):
-            for part, (its_layers, *bounds) in zip(parts, needed, strict=True):
-                if layer in range(*its_layers):
-                    within = (slice(start - o, stop - o) for (start, stop), o in zip(bounds, origin, strict=True))
-                    part[layer - its_layers[0]] = rows[*within]
+        origin = [first if axis == tensor.cut else 0 for axis in range(len(shape) - leads)]
+        for index, rows in zip(indices, self._rows(tensor, shape, indices, first, last), strict=True):
+            for part, bounds, within in zip(parts, needed, ranges, strict=True):
+                if all(number in axis for number, axis in zip(index, within, strict=True)):
+                    inner = zip(bounds[leads:], origin, strict=True)
+                    cut = tuple(slice(start - begin, stop - begin) for (start, stop), begin in inner)
+                    part[tuple(number - axis.start for number, axis in zip(index, within, strict=True))] = rows[cut]
         return parts
 
-    def _rows(self, tensor: Tensor, shape: Shape, layers: Sequence[int], first: int, last: int) -> Iterator[np.ndarray]:
-        """Yields each layer's `shape` from `first` to `last` along the dimension that is cut."""
-        shape = (*shape[: tensor.cut], last - first, *shape[tensor.cut + 1 :])
-        stored = tensor.stored_shape(shape)
+    def _rows(
+        self, tensor: Tensor, shape: Shape, indices: Sequence[tuple[int, ...]], first: int, last: int
+    ) -> Iterator[np.ndarray]:
+        """Yields what each index on the leading axes has, from `first` to `last` along the dimension that is cut."""
+        inner = shape[tensor.leads :]
+        part = (*inner[: tensor.cut], last - first, *inner[tensor.cut + 1 :])
+        stored = tensor.stored_shape(part)
         size = math.prod(stored) // (last - first)
 
-        def read(entries: Sequence[Entry]) -> list[bytes]:
-            return self._folder.read_ranges([entry.part(first * size, last * size) for entry in entries])
+        def read(ranges: Sequence[tuple[Entry, int]]) -> list[bytes]:
+            return self._folder.read_ranges(
+                [entry.part(begin + first * size, begin + last * size) for entry, begin in ranges]
+            )
 
-        for group in range(0, len(layers), _READ_AT_ONCE):
-            entries = [self._entries[tensor.name.format(layer=layer)] for layer in layers[group:][:_READ_AT_ONCE]]
-            for entry, content in zip(entries, read(entries), strict=True):
-                if tensor is _EMBEDDING and self._tied_head and read([self._tied_head]) != [content]:
+        for group in range(0, len(indices), _READ_AT_ONCE):
+            ranges = []
+            for index in indices[group:][:_READ_AT_ONCE]:
+                number, count = tensor.kernel or (0, 1)
+                begin = (index[1] * count + number) * math.prod(inner) if tensor.kernel else 0
+                ranges.append((self._entries[tensor.name_of(index)], begin))
+            for (entry, _), content in zip(ranges, read(ranges), strict=True):
+                if tensor is _EMBEDDING and self._tied_head and read([(self._tied_head, 0)]) != [content]:
                     raise self._other_head()
-                yield tensor.from_stored(np.frombuffer(content, entry.jax_dtype).reshape(stored), shape)
+                yield tensor.from_stored(np.frombuffer(content, entry.jax_dtype).reshape(stored), part)
 
     def _other_head(self) -> BadInput:
         return BadInput(
@@ -247,13 +279,12 @@ def _is_alike(tensor: Entry, other: Entry) -> bool:
     return (tensor.dtype, tensor.shape) == (other.dtype, other.shape)
 
 
-def _check(where: str, entries: dict[str, Entry], shapes: Mapping[str, Shape]) -> None:
+def _check(where: str, entries: dict[str, Entry], parameters: Mapping[str, tuple[Tensor, Shape]]) -> None:
     """Raises BadInput unless the files hold exactly the tensors of the model, each in its shape."""
     expected: dict[str, Shape] = {}
-    for path, shape in shapes.items():
-        tensor = TENSORS[path]
-        layers, shape = (shape[0], shape[1:]) if tensor.stacked else (1, shape)
-        expected |= {tensor.name.format(layer=layer): tensor.stored_shape(shape) for layer in range(layers)}
+    for tensor, shape in parameters.values():
+        for index in itertools.product(*map(range, shape[: tensor.leads])):
+            expected[tensor.name_of(index)] = tensor.whole_shape(shape)
     for problem, names in (
         ("missing", expected.keys() - entries.keys()),
         ("not part of the model", entries.keys() - expected.keys()),

@@ -1,6 +1,7 @@
 """Qwen2 (Yang et al., 2024) and Qwen3 (2025) declared in Flax NNX and run as a function of a plain pytree.
 
-Qwen3 is Qwen2 with normalised queries and keys in the place of biases on queries, keys and values.
+Qwen3 is Qwen2 with normalised queries and keys in the place of biases on queries, keys and values, and may have a
+mixture of experts in the place of each MLP (`codea1.models.moe`).
 
 NNX is the declaration: shapes, initial values, logical axis names. Compiled functions never carry a module. They take
 
@@ -30,6 +31,7 @@ from jaxtyping import Float, Float32, Int
 from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
 from codea1.models.config import PROJECTION, REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
+from codea1.models.moe import mixed, route
 from codea1.models.weights import (
     dense,
     dense_of_forms,
@@ -47,7 +49,7 @@ from codea1.sharding import Array, constrain
 Params = dict[str, Any]  # nested dict of arrays, as `nnx.to_pure_dict` gives it
 
 
-def _param(value: Array, axes: tuple[str, ...]) -> nnx.Param:
+def _param(value: Array, axes: tuple[str | None, ...]) -> nnx.Param:
     # Eager sharding would place each parameter while the module is built; here the caller's jit does, all at once.
     return nnx.Param(value, out_sharding=axes, eager_sharding=False)
 
@@ -64,7 +66,7 @@ class _Initialiser:
         self._dtype = config.dtype if config.lora_rank else config.param_dtype
         self._rngs = rngs
 
-    def weight(self, shape: tuple[int, ...], axes: tuple[str, ...]) -> nnx.Param:
+    def weight(self, shape: tuple[int, ...], axes: tuple[str | None, ...]) -> nnx.Param:
         """Draws from a normal with deviation 0.02, the `initializer_range` of every Qwen2.5 configuration."""
         return _param(0.02 * jax.random.normal(self._rngs.params(), shape, self._dtype), axes)
 
@@ -193,6 +195,23 @@ class MLP(nnx.Module):
         return project(self, "down", hidden_BTF, ("mlp", "embed"))
 
 
+class Experts(nnx.Module):
+    """A mixture of SwiGLU experts with its router, without adapters; see `codea1.models.moe`."""
+
+    def __init__(self, config: Qwen2Config, *, rngs: nnx.Rngs) -> None:
+        self.config = config
+        e, D, F = config.num_experts, config.hidden_size, config.intermediate_size
+        make, axes = _Initialiser(config, rngs), ("experts", None, None)
+        self.router = make.weight((D, e), ("embed", None))
+        self.gate = make.weight((e, D, F), axes)
+        self.up = make.weight((e, D, F), axes)
+        self.down = make.weight((e, F, D), axes)
+
+    def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        chosen_BTc, weight_BTc = route(x_BTD, self.router[...], self.config)
+        return mixed(x_BTD, chosen_BTc, weight_BTc, self.gate[...], self.up[...], self.down[...], self.config)
+
+
 class Layer(nnx.Module):
     """One pre-norm transformer block."""
 
@@ -200,7 +219,7 @@ class Layer(nnx.Module):
         self.attention_norm = RMSNorm(config, config.hidden_size, rngs=rngs)
         self.attention = Attention(config, rngs=rngs)
         self.mlp_norm = RMSNorm(config, config.hidden_size, rngs=rngs)
-        self.mlp = MLP(config, rngs=rngs)
+        self.mlp = Experts(config, rngs=rngs) if config.num_experts else MLP(config, rngs=rngs)
 
     def __call__(
         self,

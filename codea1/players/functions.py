@@ -50,8 +50,8 @@ class PlayerFunctions:
           ids: of its tokenizer.
 
         Raises:
-          BadInput: the model is not what the config says, the mesh cannot cut it, it was not made for rows so long, or
-            adapters of another rank or alpha shall learn.
+          BadInput: the model is not what the config says, the mesh cannot cut it, it was not made for rows so long,
+            adapters of another rank or alpha shall learn, or a mixture of experts shall.
         """
         self.name = name
         self._config = own = config[name]
@@ -60,6 +60,11 @@ class PlayerFunctions:
         _require_shape(name, own, stored)
         self.model = player_model(config, name, stored, mesh)
         require_divisible(self.model, mesh)
+        if self.learns and self.model.num_experts:
+            raise BadInput(
+                f"config.{name}.model is a mixture of experts, which answers and cannot learn yet: without the routes "
+                "of its samples other experts would learn than those that answered."
+            )
         if own.max_prompt_length + own.max_response_length > stored.max_positions:
             raise BadInput(
                 f"config.{name}: prompts of {own.max_prompt_length} and responses of {own.max_response_length} tokens "

@@ -9,6 +9,7 @@ from codea1.models.config import Qwen2Config
 from codea1.models.flops import (
     GIB,
     PEAK_FLOPS,
+    active_weights,
     adapter_weights,
     attention_flops,
     frozen_gradients,
@@ -125,7 +126,7 @@ def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
 def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut) -> Work:
     """Counts one token in every slot, with attention over so many positions in each on average."""
     attention = 4 * slots * positions * model.num_heads * model.head_dim * model.num_layers
-    flops = 2 * slots * model.num_layers * layer_weights(model) + attention + head_flops(model, slots)
+    flops = 2 * slots * model.num_layers * active_weights(model) + attention + head_flops(model, slots)
     weights = BF16 * (model.num_layers * layer_weights(model) + head_weights(model)) * cut.data
     return Work(flops, weights + slots * positions * cache_bytes(model), _activations_between_chips(model, slots, cut))
 

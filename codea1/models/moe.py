@@ -1,0 +1,164 @@
+"""A mixture of experts in the place of an MLP: the few experts that a token's router chooses, weighted and summed.
+
+Experts are cut over all chips of a replica and never move; rows do. A chip takes the rows of all, multiplies those that
+chose its experts, and sends the sums back. Rows lie sorted by expert: on TPUs and GPUs for XLA's ragged product, on a
+CPU in blocks of one expert, because XLA for CPU multiplies every row by every expert. Axes have the letters of
+`codea1.models`.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.typing import DTypeLike
+from jaxtyping import Float, Float32, Int, Int32, Integer
+
+from codea1.models.config import Qwen2Config
+from codea1.models.weights import dense, own_rows, product, rows_of_all
+from codea1.sharding import EMBED_AXIS, TENSOR_AXIS, Array, mesh_of, on_each_device
+
+_BLOCK = 32  # rows of one expert that a CPU multiplies at once
+
+
+def route(
+    x_BTD: Float[Array, "B T D"],
+    router_De: Float[Array, "D e"],
+    config: Qwen2Config,
+    chosen_BTc: Integer[Array, "B T c"] | None = None,
+) -> tuple[Int32[Array, "B T c"], Float32[Array, "B T c"]]:
+    """Returns the experts of each token and their weights, from probabilities in float32.
+
+    With `chosen_BTc` these are a token's experts, and the router only weighs them: routing replay (Ma et al., 2025,
+    arXiv 2510.11370).
+    """
+    with jax.default_matmul_precision("highest"):
+        logits_BTe = dense(x_BTD.astype(jnp.float32), router_De, ("embed", None), jnp.float32)
+    prob_BTe = jax.nn.softmax(logits_BTe, axis=-1)
+    if chosen_BTc is None:
+        _, chosen_BTc = jax.lax.top_k(jax.lax.stop_gradient(prob_BTe), config.experts_per_token)
+    chosen_BTc = chosen_BTc.astype(jnp.int32)
+    weight_BTc = jnp.take_along_axis(prob_BTe, chosen_BTc, axis=-1)
+    if config.norm_experts:
+        weight_BTc /= jnp.sum(weight_BTc, axis=-1, keepdims=True)
+    return chosen_BTc, weight_BTc
+
+
+def mixed(
+    x_BTD: Float[Array, "B T D"],
+    chosen_BTc: Int[Array, "B T c"],
+    weight_BTc: Float32[Array, "B T c"],
+    gate_eDF: Float[Array, "e D F"],
+    up_eDF: Float[Array, "e D F"],
+    down_eFD: Float[Array, "e F D"],
+    config: Qwen2Config,
+) -> Float[Array, "B T D"]:
+    """Computes each token's sum of SwiGLU experts, weighted by `weight_BTc`, in the dtype of x."""
+    is_cut = not mesh_of(x_BTD).empty
+
+    def of_device(x_BTD: Array, chosen_BTc: Array, weight_BTc: Array, *kernels: Array) -> Array:
+        first = jnp.int32(0)
+        if is_cut:
+            number = jax.lax.axis_index(EMBED_AXIS) * jax.lax.axis_size(TENSOR_AXIS) + jax.lax.axis_index(TENSOR_AXIS)
+            first = number * len(kernels[0])
+        x_XD, chosen_Xc, weight_Xc = (
+            rows_of_all(rows) if is_cut else rows.reshape(-1, rows.shape[-1])
+            for rows in (x_BTD, chosen_BTc, weight_BTc)
+        )
+        y_XD = _of_experts(x_XD, chosen_Xc, weight_Xc, kernels, first, config)
+        return (own_rows(jax.lax.psum(y_XD, TENSOR_AXIS)) if is_cut else y_XD).reshape(x_BTD.shape)
+
+    rows, experts = ("batch", None, None), ("experts", None, None)
+    y_BTD = on_each_device(of_device, (rows, rows, rows, experts, experts, experts), rows)(
+        x_BTD, chosen_BTc, weight_BTc, gate_eDF, up_eDF, down_eFD
+    )
+    return y_BTD.astype(x_BTD.dtype)
+
+
+def _of_experts(
+    x_XD: Float[Array, "X D"],
+    chosen_Xc: Int[Array, "X c"],
+    weight_Xc: Float32[Array, "X c"],
+    kernels: tuple[Array, ...],
+    first: Int[Array, ""],
+    config: Qwen2Config,
+) -> Float32[Array, "X D"]:
+    """Computes what the experts from `first` on, whose kernels these are, add to each row."""
+    gate_eDF, up_eDF, down_eFD = kernels
+    sorted_ = _Sorted.of(chosen_Xc, first, len(gate_eDF), _BLOCK if config.platform == "cpu" else 1)
+    rows_nD = x_XD[sorted_.row_n]
+
+    def multiply(rows: Array, kernel: Array) -> Array:
+        if config.platform == "cpu":
+            return _product_of_blocks(rows, kernel, sorted_.expert_n[::_BLOCK], config.dtype)
+        factors = rows.astype(config.dtype), kernel.astype(config.dtype)
+        return jax.lax.ragged_dot(*factors, sorted_.size_e, preferred_element_type=jnp.float32).astype(x_XD.dtype)
+
+    hidden_nF = jax.nn.silu(multiply(rows_nD, gate_eDF)) * multiply(rows_nD, up_eDF)
+    y_nD = multiply(hidden_nF, down_eFD).astype(jnp.float32)
+    # By a gather, which adds in a fixed order. A place beyond the last belongs to another device's expert: it adds 0.
+    y_XcD = y_nD.at[sorted_.place_Xc].get(mode="fill", fill_value=0)
+    return jnp.einsum("XcD,Xc->XD", y_XcD, weight_Xc)
+
+
+class _Sorted(NamedTuple):
+    """How rows lie sorted by expert. A place that nothing lies in has row 0, and nobody reads what comes of it."""
+
+    row_n: Int32[Array, " n"]  # of each place
+    expert_n: Int32[Array, " n"]  # counted among the device's
+    size_e: Int32[Array, " e"]  # places of each expert, a multiple of the block
+    place_Xc: Int32[Array, "X c"]  # of each row's experts; n for another device's
+
+    @classmethod
+    def of(cls, chosen_Xc: Int[Array, "X c"], first: Int[Array, ""], experts: int, block: int) -> "_Sorted":
+        """Sorts rows by the experts from `first` on, so many, each of which begins at a multiple of the block."""
+        X, c = chosen_Xc.shape
+        n = (X * c // block + experts) * block if block > 1 else X * c
+        local_I = chosen_Xc.ravel() - first
+        local_I = jnp.where((local_I >= 0) & (local_I < experts), local_I, experts)
+        count_e = jnp.bincount(local_I, length=experts + 1)
+        size_e = (-(-count_e // block) * block)[:experts].astype(jnp.int32)
+        begin_e = jnp.append(jnp.cumsum(size_e) - size_e, n)
+        order_I = jnp.argsort(local_I, stable=True)
+        nth_I = jnp.arange(X * c) - (jnp.cumsum(count_e) - count_e)[local_I[order_I]]
+        place_I = jnp.minimum(begin_e[local_I[order_I]] + nth_I, n).astype(jnp.int32)
+        row_n = jnp.zeros(n, jnp.int32).at[place_I].set((order_I // c).astype(jnp.int32), mode="drop")
+        expert_n = jnp.searchsorted(jnp.cumsum(size_e), jnp.arange(n), side="right").astype(jnp.int32)
+        place_Xc = jnp.zeros_like(place_I).at[order_I].set(place_I).reshape(X, c)
+        return cls(row_n, jnp.minimum(expert_n, experts - 1), size_e, place_Xc)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _product_of_blocks(
+    rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], expert_U: Int32[Array, " U"], dtype: DTypeLike
+) -> Float[Array, "n O"]:
+    """Multiplies blocks of rows by the kernel of one expert each, in `dtype`."""
+    return _blocks_forward(rows_nE, kernel_eEO, expert_U, dtype)[0]
+
+
+def _blocks_forward(
+    rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], expert_U: Int32[Array, " U"], dtype: DTypeLike
+) -> tuple[Float[Array, "n O"], tuple]:
+    def one(_: None, block: tuple[Array, Array]) -> tuple[None, Array]:
+        rows_bE, expert = block
+        return None, product(rows_bE, kernel_eEO[expert], dtype)
+
+    _, y_UbO = jax.lax.scan(one, None, (rows_nE.reshape(len(expert_U), -1, rows_nE.shape[1]), expert_U))
+    return y_UbO.reshape(len(rows_nE), -1), (rows_nE, kernel_eEO, expert_U)
+
+
+def _blocks_backward(dtype: DTypeLike, residuals: tuple, y_bar_nO: Float[Array, "n O"]) -> tuple[Array, Array, None]:
+    rows_nE, kernel_eEO, expert_U = residuals
+
+    def one(kernel_bar_eEO: Array, block: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+        rows_bE, y_bar_bO, expert = block
+        sum_EO = product(rows_bE.T, y_bar_bO, dtype, jnp.float32)
+        return kernel_bar_eEO.at[expert].add(sum_EO), product(y_bar_bO, kernel_eEO[expert].T, dtype)
+
+    zeros_eEO = jnp.zeros(kernel_eEO.shape, jnp.float32)
+    blocks = (each.reshape(len(expert_U), -1, each.shape[1]) for each in (rows_nE, y_bar_nO))
+    kernel_bar_eEO, rows_bar_UbE = jax.lax.scan(one, zeros_eEO, (*blocks, expert_U))
+    return rows_bar_UbE.reshape(rows_nE.shape), kernel_bar_eEO.astype(kernel_eEO.dtype), None
+
+
+_product_of_blocks.defvjp(_blocks_forward, _blocks_backward)

@@ -1,0 +1,140 @@
+"""A mixture of experts: its formula, routes that are given, its files, and what is refused."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from codea1.lab import model_writer
+from codea1.models import moe, qwen2
+from codea1.models.config import Qwen2Config
+from codea1.runtime.errors import BadInput
+from tests.model_folders import load
+from tests.models_qwen2_test import MOE, write_checkpoint
+
+
+def layer(seed: int = 0) -> tuple[np.ndarray, ...]:
+    """Rows, and the router and kernels of a layer."""
+    rng = np.random.default_rng(seed)
+    e, D, F = MOE.num_experts, MOE.hidden_size, MOE.intermediate_size
+    shapes = (4, 6, D), (D, e), (e, D, F), (e, D, F), (e, F, D)
+    return tuple(
+        (rng.normal(size=shape) * (shape[-2] ** -0.5 if n else 1)).astype(np.float32) for n, shape in enumerate(shapes)
+    )
+
+
+def every_expert(config: Qwen2Config, x_BTD, router_De, gate_eDF, up_eDF, down_eFD):
+    """The formula: every expert on every token, and then those chosen."""
+    weight_BTc, chosen_BTc = jax.lax.top_k(jax.nn.softmax(x_BTD @ router_De), config.experts_per_token)
+    if config.norm_experts:
+        weight_BTc /= weight_BTc.sum(-1, keepdims=True)
+    weight_BTe = jnp.einsum("BTc,BTce->BTe", weight_BTc, jax.nn.one_hot(chosen_BTc, config.num_experts))
+    hidden = jax.nn.silu(jnp.einsum("BTD,eDF->BTeF", x_BTD, gate_eDF)) * jnp.einsum("BTD,eDF->BTeF", x_BTD, up_eDF)
+    return jnp.einsum("BTeF,eFD,BTe->BTD", hidden, down_eFD, weight_BTe)
+
+
+def chosen(config: Qwen2Config, x_BTD, router_De, *kernels):
+    chosen_BTc, weight_BTc = moe.route(x_BTD, router_De, config)
+    return moe.mixed(x_BTD, chosen_BTc, weight_BTc, *kernels, config)
+
+
+def with_gradients(function, config: Qwen2Config):
+    def loss(*arrays):
+        y_BTD = function(config, *arrays)
+        return jnp.sum(jnp.cos(jnp.arange(y_BTD.size)).reshape(y_BTD.shape) * y_BTD), y_BTD
+
+    return jax.jit(jax.value_and_grad(loss, (0, 1, 2, 3, 4), has_aux=True))
+
+
+@pytest.mark.parametrize("norm_experts", [True, False])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])  # blocks, and the ragged product, which a CPU has too
+def test_values_and_gradients_are_those_of_the_formula(platform: str, norm_experts: bool):
+    config = dataclasses.replace(MOE, platform=platform, norm_experts=norm_experts)
+    found, expected = (with_gradients(function, config)(*layer()) for function in (chosen, every_expert))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), found, expected)
+
+
+def test_rows_that_all_choose_the_same_expert_are_computed():
+    x_BTD, router_De, *kernels = layer()
+    x_BTD, router_De = np.abs(x_BTD), np.where(np.arange(MOE.num_experts) < 4, 1.0, -1.0) * np.ones_like(router_De)
+    arrays = x_BTD, router_De.astype(np.float32), *kernels
+    (_, found), (_, expected) = (with_gradients(form, MOE)(*arrays)[0] for form in (chosen, every_expert))
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-5)
+
+
+def test_given_routes_are_taken_and_the_router_weighs_them():
+    x_BTD, router_De, *_ = layer()
+    own_BTc, weight_BTc = moe.route(x_BTD, router_De, MOE)
+    again_BTc, same_BTc = moe.route(x_BTD, router_De, MOE, own_BTc.astype(jnp.uint8))
+    np.testing.assert_array_equal(again_BTc, own_BTc)
+    np.testing.assert_array_equal(same_BTc, weight_BTc)
+    given_BTc = jnp.broadcast_to(jnp.array([3, 1, 30, 2]), own_BTc.shape)
+    _, weight_BTc = moe.route(x_BTD, router_De, MOE, given_BTc)
+    np.testing.assert_allclose(weight_BTc, jax.nn.softmax((x_BTD @ router_De)[..., [3, 1, 30, 2]]), rtol=1e-4)
+
+
+def stack_experts(folder: Path) -> None:
+    """Writes the experts of each layer into one tensor, as transformers has them in memory."""
+    tensors = load_file(folder / "model.safetensors")
+    for number in range(MOE.num_layers):
+        name = f"model.layers.{number}.mlp.experts"
+        gate, up, down = (
+            np.stack([tensors.pop(f"{name}.{expert}.{kind}_proj.weight") for expert in range(MOE.num_experts)])
+            for kind in ("gate", "up", "down")
+        )
+        tensors |= {f"{name}.gate_up_proj": np.concatenate([gate, up], axis=1), f"{name}.down_proj": down}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_both_layouts_of_a_folder_are_read_and_the_published_one_is_written(tmp_path):
+    for name in ("apart", "stacked"):
+        write_checkpoint(tmp_path / name, MOE)
+    stack_experts(tmp_path / "stacked")
+    config, params = load(tmp_path / "apart")
+    assert config == MOE
+    jax.tree.map(np.testing.assert_array_equal, load(tmp_path / "stacked")[1], params)
+    model_writer.save(tmp_path / "ours", config, jax.tree.map(jnp.asarray, params))
+    first, ours = (load_file(tmp_path / name / "model.safetensors") for name in ("apart", "ours"))
+    jax.tree.map(np.testing.assert_array_equal, ours, first)
+    assert load(tmp_path / "ours")[0] == config
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"mlp_only_layers": [1]}, r"mlp_only_layers is \[1\], only \[\] is supported"),
+        ({"decoder_sparse_step": 2}, "decoder_sparse_step is 2, only 1 is supported"),
+        ({"num_experts": 33, "num_local_experts": 33}, "experts.32.down_proj.weight is missing"),
+        ({"num_experts_per_tok": 64}, "experts_per_token 64 is not of 32 experts"),
+    ],
+)
+def test_another_mixture_is_refused(changes, said, tmp_path):
+    write_checkpoint(tmp_path, MOE)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | changes))
+    with pytest.raises(BadInput, match=said):
+        load(tmp_path)
+
+
+def test_the_published_mixture_has_its_counts():
+    """Qwen3-Coder-30B-A3B: 30.5 billion parameters."""
+    config = dataclasses.replace(
+        MOE,
+        vocab_size=151936,
+        hidden_size=2048,
+        intermediate_size=768,
+        num_layers=48,
+        num_heads=32,
+        num_kv_heads=4,
+        head_dim=128,
+        num_experts=128,
+        experts_per_token=8,
+        tie_word_embeddings=False,
+    )
+    _, params = qwen2.abstract(config)
+    assert sum(x.size for x in jax.tree.leaves(params)) == pytest.approx(30.53e9, abs=0.01e9)

@@ -164,7 +164,7 @@ def _dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, 
         tensors += [(TENSORS[path].name_of(index), path, index, nbytes) for index in indices]
     shards: list[dict[str, tuple[str, Index]]] = [{}]
     size = 0
-    for stored, path, index, nbytes in sorted(tensors, key=lambda each: _natural(each[0])):
+    for stored, path, index, nbytes in sorted(tensors, key=lambda tensor: _natural(tensor[0])):
         if shards[-1] and size + nbytes > max_bytes:
             shards.append({})
             size = 0

@@ -183,7 +183,7 @@ class StoredTensors:
         leads = tensor.leads
         parts = [np.empty([stop - start for start, stop in bounds], dtype) for bounds in needed]
         ranges = [[range(*bound) for bound in bounds[:leads]] for bounds in needed]
-        indices = sorted({index for each in ranges for index in itertools.product(*each)})
+        indices = sorted({index for axes in ranges for index in itertools.product(*axes)})
         cuts = [bounds[leads + tensor.cut] for bounds in needed]
         first, last = min(start for start, _ in cuts), max(stop for _, stop in cuts)
         origin = [first if axis == tensor.cut else 0 for axis in range(len(shape) - leads)]
@@ -198,7 +198,7 @@ class StoredTensors:
     def _rows(
         self, tensor: Tensor, shape: Shape, indices: Sequence[tuple[int, ...]], first: int, last: int
     ) -> Iterator[np.ndarray]:
-        """Yields what each index on the leading axes has, from `first` to `last` along the dimension that is cut."""
+        """Yields what the indices on the leading axes have, from `first` to `last` along the dimension that is cut."""
         inner = shape[tensor.leads :]
         part = (*inner[: tensor.cut], last - first, *inner[tensor.cut + 1 :])
         stored = tensor.stored_shape(part)

@@ -27,7 +27,7 @@ def route(
     config: Qwen2Config,
     chosen_BTc: Integer[Array, "B T c"] | None = None,
 ) -> tuple[Int32[Array, "B T c"], Float32[Array, "B T c"]]:
-    """Returns the experts of each token and their weights, from probabilities in float32.
+    """Returns the experts of all tokens and their weights, from probabilities in float32.
 
     With `chosen_BTc` these are a token's experts, and the router only weighs them: routing replay (Ma et al., 2025,
     arXiv 2510.11370).
@@ -53,7 +53,7 @@ def mixed(
     down_eFD: Float[Array, "e F D"],
     config: Qwen2Config,
 ) -> Float[Array, "B T D"]:
-    """Computes each token's sum of SwiGLU experts, weighted by `weight_BTc`, in the dtype of x."""
+    """Computes the sums of SwiGLU experts, weighted by `weight_BTc`, in the dtype of x."""
     is_cut = not mesh_of(x_BTD).empty
 
     def of_device(x_BTD: Array, chosen_BTc: Array, weight_BTc: Array, *kernels: Array) -> Array:
@@ -83,35 +83,35 @@ def _of_experts(
     first: Int[Array, ""],
     config: Qwen2Config,
 ) -> Float32[Array, "X D"]:
-    """Computes what the experts from `first` on, whose kernels these are, add to each row."""
+    """Computes what the experts from `first` on, whose kernels these are, add to the rows."""
     gate_eDF, up_eDF, down_eFD = kernels
-    sorted_ = _Sorted.of(chosen_Xc, first, len(gate_eDF), _BLOCK if config.platform == "cpu" else 1)
-    rows_nD = x_XD[sorted_.row_n]
+    places = _Sorted.of(chosen_Xc, first, len(gate_eDF), _BLOCK if config.platform == "cpu" else 1)
+    rows_nD = x_XD[places.row_n]
 
     def multiply(rows: Array, kernel: Array) -> Array:
         if config.platform == "cpu":
-            return _product_of_blocks(rows, kernel, sorted_.expert_n[::_BLOCK], config.dtype)
+            return _product_of_blocks(rows, kernel, places.expert_n[::_BLOCK], config.dtype)
         factors = rows.astype(config.dtype), kernel.astype(config.dtype)
-        return jax.lax.ragged_dot(*factors, sorted_.size_e, preferred_element_type=jnp.float32).astype(x_XD.dtype)
+        return jax.lax.ragged_dot(*factors, places.size_e, preferred_element_type=jnp.float32).astype(x_XD.dtype)
 
     hidden_nF = jax.nn.silu(multiply(rows_nD, gate_eDF)) * multiply(rows_nD, up_eDF)
     y_nD = multiply(hidden_nF, down_eFD).astype(jnp.float32)
     # By a gather, which adds in a fixed order. A place beyond the last belongs to another device's expert: it adds 0.
-    y_XcD = y_nD.at[sorted_.place_Xc].get(mode="fill", fill_value=0)
+    y_XcD = y_nD.at[places.place_Xc].get(mode="fill", fill_value=0)
     return jnp.einsum("XcD,Xc->XD", y_XcD, weight_Xc)
 
 
 class _Sorted(NamedTuple):
     """How rows lie sorted by expert. A place that nothing lies in has row 0, and nobody reads what comes of it."""
 
-    row_n: Int32[Array, " n"]  # of each place
+    row_n: Int32[Array, " n"]  # that lies there
     expert_n: Int32[Array, " n"]  # counted among the device's
-    size_e: Int32[Array, " e"]  # places of each expert, a multiple of the block
-    place_Xc: Int32[Array, "X c"]  # of each row's experts; n for another device's
+    size_e: Int32[Array, " e"]  # places of an expert, a multiple of the block
+    place_Xc: Int32[Array, "X c"]  # of a row's experts; n for another device's
 
     @classmethod
     def of(cls, chosen_Xc: Int[Array, "X c"], first: Int[Array, ""], experts: int, block: int) -> "_Sorted":
-        """Sorts rows by the experts from `first` on, so many, each of which begins at a multiple of the block."""
+        """Sorts rows by the experts from `first` on, so many, which begin at multiples of the block."""
         X, c = chosen_Xc.shape
         n = (X * c // block + experts) * block if block > 1 else X * c
         local_I = chosen_Xc.ravel() - first
@@ -132,7 +132,7 @@ class _Sorted(NamedTuple):
 def _product_of_blocks(
     rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], expert_U: Int32[Array, " U"], dtype: DTypeLike
 ) -> Float[Array, "n O"]:
-    """Multiplies blocks of rows by the kernel of one expert each, in `dtype`."""
+    """Multiplies blocks of rows by the kernels of their experts, in `dtype`."""
     return _blocks_forward(rows_nE, kernel_eEO, expert_U, dtype)[0]
 
 
@@ -156,7 +156,7 @@ def _blocks_backward(dtype: DTypeLike, residuals: tuple, y_bar_nO: Float[Array, 
         return kernel_bar_eEO.at[expert].add(sum_EO), product(y_bar_bO, kernel_eEO[expert].T, dtype)
 
     zeros_eEO = jnp.zeros(kernel_eEO.shape, jnp.float32)
-    blocks = (each.reshape(len(expert_U), -1, each.shape[1]) for each in (rows_nE, y_bar_nO))
+    blocks = (x.reshape(len(expert_U), -1, x.shape[1]) for x in (rows_nE, y_bar_nO))
     kernel_bar_eEO, rows_bar_UbE = jax.lax.scan(one, zeros_eEO, (*blocks, expert_U))
     return rows_bar_UbE.reshape(rows_nE.shape), kernel_bar_eEO.astype(kernel_eEO.dtype), None
 

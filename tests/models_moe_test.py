@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import jax
@@ -12,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from codea1.lab import model_writer
 from codea1.models import moe, qwen2
-from codea1.models.config import Qwen2Config
+from codea1.models.config import Qwen2Config, require_learnable
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load
 from tests.models_qwen2_test import MOE, write_checkpoint
@@ -119,6 +120,22 @@ def test_another_mixture_is_refused(changes, said, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(config | changes))
     with pytest.raises(BadInput, match=said):
         load(tmp_path)
+
+
+def test_a_mixture_does_not_learn():
+    with pytest.raises(BadInput, match="mixture of experts, which answers and cannot learn yet"):
+        require_learnable("config.test.model", MOE)
+
+
+def test_gradients_of_a_scan_route_in_full_precision():
+    """A TPU would round the factors: its trainer would choose other experts than its sampler."""
+    x_BTD, router_De, *_ = layer()
+
+    def loss(router_De):
+        return jax.lax.scan(lambda sum, x: (sum + moe.route(x, router_De, MOE)[1].sum(), None), 0.0, x_BTD[None])[0]
+
+    traced = str(jax.make_jaxpr(jax.grad(loss))(router_De))
+    assert traced.count("dot_general[") == len(re.findall(r"precision=\(\S*HIGHEST, *\S*HIGHEST\)", traced)) > 1
 
 
 def test_the_published_mixture_has_its_counts():

@@ -103,6 +103,15 @@ def require_divisible(config: Qwen2Config, mesh: Mesh) -> None:
             raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}.")
 
 
+def require_learnable(name: str, config: Qwen2Config) -> None:
+    """Raises BadInput where the model that a field of the config names is a mixture of experts."""
+    if config.num_experts:
+        raise BadInput(
+            f"{name} is a mixture of experts, which answers and cannot learn yet: without the routes of its samples "
+            "other experts would learn than those that answered."
+        )
+
+
 def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, tied: bool = True) -> Qwen2Config:
     return Qwen2Config(
         vocab_size=vocab,

@@ -91,17 +91,17 @@ TENSORS = {
     "layers.mlp.up_kernel": Tensor("model.layers.{layer}.mlp.up_proj.weight", 1),
     "layers.mlp.down_kernel": Tensor("model.layers.{layer}.mlp.down_proj.weight", 1),
     "layers.mlp.router": Tensor("model.layers.{layer}.mlp.gate.weight", 1),
-    "layers.mlp.gate": Tensor("model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight", 1),
-    "layers.mlp.up": Tensor("model.layers.{layer}.mlp.experts.{expert}.up_proj.weight", 1),
-    "layers.mlp.down": Tensor("model.layers.{layer}.mlp.experts.{expert}.down_proj.weight", 1),
+    "layers.mlp.gate_experts": Tensor("model.layers.{layer}.mlp.experts.{expert}.gate_proj.weight", 1),
+    "layers.mlp.up_experts": Tensor("model.layers.{layer}.mlp.experts.{expert}.up_proj.weight", 1),
+    "layers.mlp.down_experts": Tensor("model.layers.{layer}.mlp.experts.{expert}.down_proj.weight", 1),
     "norm.scale": Tensor("model.norm.weight", 0),
     "lm_head": Tensor("lm_head.weight", None),
 }
 # The other layout of experts: those of a layer in one tensor.
 _STACKED_EXPERTS = {
-    "layers.mlp.gate": Tensor("model.layers.{layer}.mlp.experts.gate_up_proj", 1, (0, 2)),
-    "layers.mlp.up": Tensor("model.layers.{layer}.mlp.experts.gate_up_proj", 1, (1, 2)),
-    "layers.mlp.down": Tensor("model.layers.{layer}.mlp.experts.down_proj", 1, (0, 1)),
+    "layers.mlp.gate_experts": Tensor("model.layers.{layer}.mlp.experts.gate_up_proj", 1, (0, 2)),
+    "layers.mlp.up_experts": Tensor("model.layers.{layer}.mlp.experts.gate_up_proj", 1, (1, 2)),
+    "layers.mlp.down_experts": Tensor("model.layers.{layer}.mlp.experts.down_proj", 1, (0, 1)),
 }
 _EMBEDDING, _HEAD = TENSORS["embedding"], TENSORS["lm_head"]
 # Beside the kernel of every linear layer an adapter [inputs..., rank], [rank, outputs...], under the names of PEFT.
@@ -159,7 +159,7 @@ class StoredTensors:
         self._tied_head = self._entries.pop(_HEAD.name, None) if is_tied else None
         if self._tied_head and _EMBEDDING.name not in self._entries:
             self._entries[_EMBEDDING.name], self._tied_head = self._tied_head, None
-        is_stacked = _STACKED_EXPERTS["layers.mlp.down"].name_of([0]) in self._entries
+        is_stacked = _STACKED_EXPERTS["layers.mlp.down_experts"].name_of([0]) in self._entries
         self._tensors = {**TENSORS, **(_STACKED_EXPERTS if is_stacked else {})}
         _check(self._where, self._entries, {path: (self._tensors[path], shape) for path, shape in shapes.items()})
         if self._tied_head and not _is_alike(self._tied_head, self._entries[_EMBEDDING.name]):

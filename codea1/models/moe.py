@@ -2,8 +2,8 @@
 
 Experts are cut over all chips of a replica and never move; rows do. A chip takes the rows of all, multiplies those that
 chose its experts, and sends the sums back. Rows lie sorted by expert: on TPUs and GPUs for XLA's ragged product, on a
-CPU in blocks of one expert, because XLA for CPU multiplies every row by every expert. Axes have the letters of
-`codea1.models`.
+CPU in blocks of one expert, because XLA for CPU multiplies every row by every expert. The ragged product was compared
+on a CPU alone; XLA for GPU may expand it too. Axes have the letters of `codea1.models`.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Float, Float32, Int, Int32, Integer
 
 from codea1.models.config import Qwen2Config
-from codea1.models.weights import dense, own_rows, product, rows_of_all
+from codea1.models.weights import gathered, own_rows, product, rows_of_all
 from codea1.sharding import EMBED_AXIS, TENSOR_AXIS, Array, mesh_of, on_each_device
 
 _BLOCK = 32  # rows of one expert that a CPU multiplies at once
@@ -32,8 +32,8 @@ def route(
     With `chosen_BTc` these are a token's experts, and the router only weighs them: routing replay (Ma et al., 2025,
     arXiv 2510.11370).
     """
-    with jax.default_matmul_precision("highest"):
-        logits_BTe = dense(x_BTD.astype(jnp.float32), router_De, ("embed", None), jnp.float32)
+    factors = x_BTD.astype(jnp.float32), gathered(router_De, ("embed", None), jnp.float32)
+    logits_BTe = jnp.einsum("BTD,De->BTe", *factors, precision=jax.lax.Precision.HIGHEST)  # exact in gradients too
     prob_BTe = jax.nn.softmax(logits_BTe, axis=-1)
     if chosen_BTc is None:
         _, chosen_BTc = jax.lax.top_k(jax.lax.stop_gradient(prob_BTe), config.experts_per_token)
@@ -86,7 +86,7 @@ def _of_experts(
     """Computes what the experts from `first` on, whose kernels these are, add to the rows."""
     gate_eDF, up_eDF, down_eFD = kernels
     places = _Sorted.of(chosen_Xc, first, len(gate_eDF), _BLOCK if config.platform == "cpu" else 1)
-    rows_nD = x_XD[places.row_n]
+    rows_nD = x_XD.at[places.row_n].get(mode="fill", fill_value=0)
 
     def multiply(rows: Array, kernel: Array) -> Array:
         if config.platform == "cpu":
@@ -102,9 +102,9 @@ def _of_experts(
 
 
 class _Sorted(NamedTuple):
-    """How rows lie sorted by expert. A place that nothing lies in has row 0, and nobody reads what comes of it."""
+    """How rows lie sorted by expert."""
 
-    row_n: Int32[Array, " n"]  # that lies there
+    row_n: Int32[Array, " n"]  # that lies there; X where none does
     expert_n: Int32[Array, " n"]  # counted among the device's
     size_e: Int32[Array, " e"]  # places of an expert, a multiple of the block
     place_Xc: Int32[Array, "X c"]  # of a row's experts; n for another device's
@@ -122,7 +122,7 @@ class _Sorted(NamedTuple):
         order_I = jnp.argsort(local_I, stable=True)
         nth_I = jnp.arange(X * c) - (jnp.cumsum(count_e) - count_e)[local_I[order_I]]
         place_I = jnp.minimum(begin_e[local_I[order_I]] + nth_I, n).astype(jnp.int32)
-        row_n = jnp.zeros(n, jnp.int32).at[place_I].set((order_I // c).astype(jnp.int32), mode="drop")
+        row_n = jnp.full(n, X, jnp.int32).at[place_I].set((order_I // c).astype(jnp.int32), mode="drop")
         expert_n = jnp.searchsorted(jnp.cumsum(size_e), jnp.arange(n), side="right").astype(jnp.int32)
         place_Xc = jnp.zeros_like(place_I).at[order_I].set(place_I).reshape(X, c)
         return cls(row_n, jnp.minimum(expert_n, experts - 1), size_e, place_Xc)

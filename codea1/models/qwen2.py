@@ -203,13 +203,14 @@ class Experts(nnx.Module):
         e, D, F = config.num_experts, config.hidden_size, config.intermediate_size
         make, axes = _Initialiser(config, rngs), ("experts", None, None)
         self.router = make.weight((D, e), ("embed", None))
-        self.gate = make.weight((e, D, F), axes)
-        self.up = make.weight((e, D, F), axes)
-        self.down = make.weight((e, F, D), axes)
+        self.gate_experts = make.weight((e, D, F), axes)
+        self.up_experts = make.weight((e, D, F), axes)
+        self.down_experts = make.weight((e, F, D), axes)
 
     def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
         chosen_BTc, weight_BTc = route(x_BTD, self.router[...], self.config)
-        return mixed(x_BTD, chosen_BTc, weight_BTc, self.gate[...], self.up[...], self.down[...], self.config)
+        kernels = self.gate_experts[...], self.up_experts[...], self.down_experts[...]
+        return mixed(x_BTD, chosen_BTc, weight_BTc, *kernels, self.config)
 
 
 class Layer(nnx.Module):

@@ -22,7 +22,7 @@ from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, 
 from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
 from codea1.models.at_rest import at_rest, has_forms_on, with_forms
-from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible
+from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible, require_learnable
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params
 from codea1.players.base import Model, Start
@@ -60,11 +60,8 @@ class PlayerFunctions:
         _require_shape(name, own, stored)
         self.model = player_model(config, name, stored, mesh)
         require_divisible(self.model, mesh)
-        if self.learns and self.model.num_experts:
-            raise BadInput(
-                f"config.{name}.model is a mixture of experts, which answers and cannot learn yet: without the routes "
-                "of its samples other experts would learn than those that answered."
-            )
+        if self.learns:
+            require_learnable(f"config.{name}.model", self.model)
         if own.max_prompt_length + own.max_response_length > stored.max_positions:
             raise BadInput(
                 f"config.{name}: prompts of {own.max_prompt_length} and responses of {own.max_response_length} tokens "

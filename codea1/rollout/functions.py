@@ -141,7 +141,7 @@ def _publishing(model: Qwen2Config, mesh: Mesh, learns: bool) -> tuple[Callable,
 
 def _published_dtype(model: Qwen2Config, path: tuple[str, ...]) -> jnp.dtype:
     """Returns that of products where a parameter is a factor of one, or that of activations."""
-    is_factor = path[-1] in ("embedding", "lm_head") or path[-1].endswith("_kernel")
+    is_factor = path[-1] in ("embedding", "lm_head") or path[-1].endswith(("_kernel", "_experts"))
     return jnp.dtype(model.dtype) if is_factor else model.activations
 
 

@@ -162,21 +162,21 @@ TOTALS = (
         "lines that training imports, with the sandbox's children",
         lambda: lines(map(FILES.get, closure())),
         24422,
-        25336,
+        25480,
         22500,
     ),
-    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38434, 34500),
+    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38645, 34500),
     Total(
         "lines of codea1/lab",
         lambda: lines(FILES[module] for module in FILES if is_behind(module)),
         17463,
-        13572,
+        13604,
         12000,
     ),
-    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33475, 27000),
+    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33670, 27000),
     Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 4283, 3800),
     Total(
-        "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 49965, 55000
+        "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 49960, 55000
     ),
     Total("config fields, those of both players once", lambda: len(fields()), 119, 108, 107),
     Total("commands", lambda: len(commands()), 26, 17, 18),

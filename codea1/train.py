@@ -64,13 +64,13 @@ def train(run: "Trainer") -> None:
             round_ = Round(number)
             with step.rollout():
                 while questions := step.next_questions(round_):  # one batch; with max_rounds, several
-                    history = step.retrieve(questions)  # 1. old failures to be replayed, from the Mistake Book
-                    solutions = step.solve(questions)  # 2. M for each question; 4 reads them while they are sampled
-                    suites = step.attack(solutions)  # 3. N for each solution, with its source in the prompt; likewise
+                    history = step.retrieve(questions)  # 1. old failures to replay, from the Mistake Book
+                    solutions = step.solve(questions)  # 2. M per question; line 4 grades them as they arrive
+                    suites = step.attack(solutions)  # 3. N per solution, with its source in the prompt
                     graded = step.grade(questions, history, solutions, suites)  # 4. verdicts on replayed and new tests
                     paid = step.pay(graded)  # 5. R_C to each solution, R_T to each suite
-                    round_ += step.update_book(paid)  # 6. failed tests enter, replayed ones that were passed wear off
-            compared = step.compare(round_)  # 7. each sample within its group; suites of the most varied solutions
+                    round_ += step.update_book(paid)  # 6. adds failed tests; passed old ones wear off
+            compared = step.compare(round_)  # 7. advantages in groups; suites whose rewards vary most
             for player in run.learners:
                 step.learn(player, compared)  # 8. the Code LLM from its solutions, the Test LLM from its suites
     run.conclude()

@@ -201,7 +201,9 @@ def test_a_run_is_placed_among_other_seeds(tmp_path: Path, capsys: pytest.Captur
         Results(path).keep(Trial("test", "ours", seed), {}, str(run.path))
         ends.append(f"{100 * read_evaluation(run, 'after')['metrics']['code_pass_at_1']['mean']:.0f}")
     place_run(str(tmp_path / "0"), path)
-    (row,) = (line.split() for line in capsys.readouterr().out.splitlines() if line.startswith("Code pass@1"))
+    said = capsys.readouterr().out
+    assert "outside of their range in Code pass@1, Test Mul." in " ".join(said.split())
+    (row,) = (line.split() for line in said.splitlines() if line.startswith("Code pass@1"))
     assert row[2:] == [row[2], "%", ends[0], "%", ends[1], "to", ends[2], "%"], "its own seed is not among the others"
     place_run(str(measured(tmp_path / "longer", 0.9, steps=3).path), path)
     assert "its config differs in steps." in capsys.readouterr().out

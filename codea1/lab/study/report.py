@@ -54,7 +54,7 @@ def place_run(path: str, seeds: str) -> None:
     if fields := ", ".join(differences(others[0].config, folder.config)):
         print(f"The run is not compared with the seeds of {seeds}: its config differs in {fields}.")
         return
-    rows = []
+    rows, outside = [], []
     for row in compare(folder):
         if not row.before or not row.after:
             raise BadInput(f"{folder.path} has no evaluation after training to be compared.")
@@ -62,8 +62,13 @@ def place_run(path: str, seeds: str) -> None:
         means = [np.nanmean(value.reshape(len(value), -1), axis=0).prod() for value in values]
         rows.append([label(row.metric), *(f"{100 * x:.0f} %" for x in (row.before.mean, row.after.mean))])
         rows[-1].append(f"{100 * min(means):.0f} to {100 * max(means):.0f} %")
+        if not min(means) <= row.after.mean <= max(means):
+            outside.append(label(row.metric))
     header = ("metric", "before", "after", f"{len(others)} other seeds, after")
-    Console().print(TextTable(header, rows).terminal(caption=f"The seeds are those of {seeds}."))
+    caption = f"The seeds are those of {seeds}."
+    if outside:
+        caption += f" This run ended outside of their range in {', '.join(outside)}."
+    Console().print(TextTable(header, rows).terminal(caption=caption))
 
 
 def markdown(study: Study, filled: Sequence[Table], drawn: Sequence[str] = (), end: str = "") -> str:

@@ -59,6 +59,13 @@ def test_a_notebook_reads_the_run_of_make_train_from_the_root_and_from_its_folde
     assert not [output for output in execute(name, tmp_path / place) if output.get("name") == "stderr"]
 
 
+def test_the_quickstart_stores_the_run_that_the_demo_page_quotes():
+    cells = nbformat.read(ROOT / "notebooks" / "quickstart.ipynb", as_version=4).cells
+    printed = "".join(output.get("text", "") for cell in cells for output in cell.get("outputs", ()))
+    (before, after) = re.search(r"^Code pass@1 +(\S+) \[.*?\] +(\S+) \[", printed, re.MULTILINE).groups()
+    assert f"pass@1 went from {before} to {after}" in " ".join((ROOT / "docs" / "demo.md").read_text().split())
+
+
 def test_the_quickstart_trains_tells_and_exports(tmp_path, monkeypatch):
     given = {"CODEA1_STEPS": "1", "CODEA1_SFT_STEPS": "1", "CODEA1_QUESTIONS": "4", "CODEA1_FOLDER": str(tmp_path)}
     for name, value in (given | {"PYTHONPATH": str(ROOT)}).items():

@@ -32,7 +32,7 @@ train: $(VENV)/.base
 	$(RUN) -m codea1.sft --config=$(CONFIG):$(GAME) --workdir=$(WORKDIR)/sft $(TRAIN_FLAGS)
 	$(RUN) -m codea1.train --config=$(CONFIG):$(GAME),sft=$(WORKDIR)/sft --workdir=$(WORKDIR)/code_a1 $(TRAIN_FLAGS)
 	$(RUN) -m codea1.report $(WORKDIR)/code_a1 --seeds=studies/demo.results.gz
-	$(RUN) -m codea1.explain $(WORKDIR)/code_a1 --duels
+	-$(RUN) -m codea1.explain $(WORKDIR)/code_a1 --duels  # a run without a duel is no failure
 	@echo; echo "Two commands to try next, after . $(VENV)/bin/activate:"
 	@echo "  python -m codea1.explain $(WORKDIR)/code_a1 --html=story.html  # one question, step by step, for a browser"
 	@echo "  python -m codea1.train --config=$(CONFIG):$(GAME),sft=$(WORKDIR)/sft,method=golden --workdir=$(WORKDIR)/golden"

@@ -97,7 +97,7 @@ def get_config(arg: str | None = None) -> ConfigDict:
         c.game.alpha = 0.5
         c.questions_per_step = 8
         c.code.learning_rate = 6e-4
-        # Small batches: the loss of a warm start of 360 steps of 64 documents, after half as many documents.
+        # Small batches: the loss of 300 steps of 64 documents, after half as many documents.
         c.sft.steps = 640
         c.sft.batch_size = 16
         c.sft.micro_batch_size = 16

@@ -79,8 +79,9 @@ delete_unwatched() {
     sleep 1
   done
   [[ -s $state/exit ]] || return 0
-  logs=$(gcloud storage ls "$workdir/launch/*.log" | wc -l)
-  results=$(gcloud storage ls "$workdir/evaluations/after.json" "$workdir/report.md" | wc -l)
+  # Where something is missing, gcloud lists the rest and fails.
+  logs=$(gcloud storage ls "$workdir/launch/*.log" | wc -l) || true
+  results=$(gcloud storage ls "$workdir/evaluations/after.json" "$workdir/report.md" | wc -l) || true
   if ((logs < hosts || results < 2)); then
     echo "launch: $name is kept and costs money: $workdir has $logs of $hosts logs and $results of 2 results."
     return

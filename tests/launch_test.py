@@ -394,7 +394,7 @@ def test_host_tells_a_killed_run_from_a_host_that_was_rebooted(host):
 @pytest.mark.parametrize("missing", ["", "a log", "a result"])
 def test_host_deletes_the_vm_when_nobody_watches_and_the_bucket_has_everything(host, missing):
     logs, results = (1 if missing == what else 2 for what in ("a log", "a result"))
-    listed = f'case "$*" in *log) seq {logs};; *after.json*) seq {results};; esac'
+    listed = f'case "$*" in *"*.log") seq {logs};; *after.json*) seq {results}; exit {2 - results};; esac'
     host.program(host.folder / "bin" / "gcloud", f'echo "$*" >>"$HOME/calls"; {listed}')
     host.program(host.python, "exit 0")
     host.environment |= {"CODEA1_DELETE": "queued-resources a1 Z P 2", "CODEA1_UNWATCHED_SECONDS": "1"}

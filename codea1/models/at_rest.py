@@ -21,7 +21,7 @@ MOST_CACHED = 64 << 20  # bytes of kernels that may stay in a processor's cache 
 def has_forms_on(config: Qwen2Config, mesh: Mesh) -> bool:
     """Returns whether frozen and published kernels are `KernelForms`: on one CPU, which reads them from memory.
 
-    Not beside experts: forms unroll the layers of a decode step, which would then copy every expert.
+    A model with experts has none: forms unroll the layers of a decode step, which would then copy every expert.
     """
     is_large = 4 * config.num_layers * layer_weights(config) > MOST_CACHED
     return config.platform == "cpu" and mesh.size == 1 and is_large and not config.num_experts

@@ -42,7 +42,7 @@ class Qwen2Config:
     max_positions: int = 32768  # tokens of a row that it was made for
     qkv_bias: bool = True  # Qwen2: queries, keys and values have biases
     qk_norm: bool = False  # Qwen3: each query and key head is normalised before its rotation
-    num_experts: int = 0  # e, of a mixture in the place of the MLP; 0: there is none
+    num_experts: int = 0  # e, experts of a layer; 0: it has one MLP
     experts_per_token: int = 0  # c; intermediate_size is then the width of one expert
     norm_experts: bool = True  # weights of a token's experts sum to 1
     tie_word_embeddings: bool = True  # the output head is the embedding table

@@ -1,4 +1,4 @@
-"""A mixture of experts in the place of an MLP: the few experts that a token's router chooses, weighted and summed.
+"""A mixture of experts instead of an MLP: the few experts that a token's router chooses, weighted and summed.
 
 Experts are cut over all chips of a replica and never move; rows do. A chip takes the rows of all, multiplies those that
 chose its experts, and sends the sums back. Rows lie sorted by expert: on TPUs and GPUs for XLA's ragged product, on a

@@ -45,7 +45,7 @@ ASKED, SAMPLES, VALIDATION = 600, 8, 48
 WANTED = 260  # questions solved sometimes, after which no more are asked
 MUTANTS, TRIED = 4, 8  # kept of each question of validation, of so many
 PROMPT, RESPONSE, SLOTS = 384, 512, 64  # tokens, tokens, sequences
-AT_ONCE = 96  # questions between two writings of RATES
+AT_ONCE = 48  # questions between two writings of RATES
 
 
 def passes(judge: Judge, program: str) -> Future:

@@ -164,6 +164,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.entropy_coefficient = not_negative(0.0)
     # Bound of the weight pi_old / pi_sampler on each token's loss; 0: no weight.
     c.importance_cap = not_negative(0.0, FROM_TRAINER)
+    c.replay_routes = True  # a mixture of experts learns with the experts that answered; other models have none
+    c.balance_coefficient = not_negative(0.0)  # of the loss that evens out how many rows experts get; 0: none
     c.critic = ConfigDict()  # gae: a value model that starts from the policy's weights; the paper has none
     c.critic.learning_rate = positive(1e-5, IS_GAE)  # peak; warm-up and decay are the policy's
     # Training steps in which the critic learns and the policy does not, whose own warm-up passes meanwhile.

@@ -13,7 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from codea1.lab import model_writer
 from codea1.models import moe, qwen2
-from codea1.models.config import Qwen2Config, require_learnable
+from codea1.models.config import Qwen2Config
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load
 from tests.models_qwen2_test import MOE, write_checkpoint
@@ -40,8 +40,8 @@ def every_expert(config: Qwen2Config, x_BTD, router_De, gate_eDF, up_eDF, down_e
 
 
 def chosen(config: Qwen2Config, x_BTD, router_De, *kernels):
-    chosen_BTc, weight_BTc = moe.route(x_BTD, router_De, config)
-    return moe.mixed(x_BTD, chosen_BTc, weight_BTc, *kernels, config)
+    weight_BTc, routing = moe.route(x_BTD, router_De, config)
+    return moe.mixed(x_BTD, routing.chosen_BTc, weight_BTc, *kernels, config)
 
 
 def with_gradients(function, config: Qwen2Config):
@@ -70,13 +70,39 @@ def test_rows_that_all_choose_the_same_expert_are_computed():
 
 def test_given_routes_are_taken_and_the_router_weighs_them():
     x_BTD, router_De, *_ = layer()
-    own_BTc, weight_BTc = moe.route(x_BTD, router_De, MOE)
-    again_BTc, same_BTc = moe.route(x_BTD, router_De, MOE, own_BTc.astype(jnp.uint8))
-    np.testing.assert_array_equal(again_BTc, own_BTc)
+    all_BT = np.ones(x_BTD.shape[:2], bool)
+    weight_BTc, own = moe.route(x_BTD, router_De, MOE, None, all_BT)
+    same_BTc, again = moe.route(x_BTD, router_De, MOE, own.chosen_BTc, all_BT)
+    assert own.chosen_BTc.dtype == np.uint8
+    np.testing.assert_array_equal(again.chosen_BTc, own.chosen_BTc)
     np.testing.assert_array_equal(same_BTc, weight_BTc)
-    given_BTc = jnp.broadcast_to(jnp.array([3, 1, 30, 2]), own_BTc.shape)
-    _, weight_BTc = moe.route(x_BTD, router_De, MOE, given_BTc)
+    assert not np.any(own.differs_BT | again.differs_BT)
+    given_BTc = np.broadcast_to(np.array([3, 1, 30, 2], np.uint8), own.chosen_BTc.shape)
+    weight_BTc, given = moe.route(x_BTD, router_De, MOE, given_BTc, all_BT)
     np.testing.assert_allclose(weight_BTc, jax.nn.softmax((x_BTD @ router_De)[..., [3, 1, 30, 2]]), rtol=1e-4)
+    np.testing.assert_array_equal(given.differs_BT, np.any(np.sort(own.chosen_BTc) != [1, 2, 3, 30], axis=-1))
+
+
+def test_no_expert_adds_nothing():
+    x_BTD, router_De, *kernels = map(jnp.asarray, layer())
+    none_BTc = np.full((*x_BTD.shape[:2], MOE.experts_per_token), 255, np.uint8)
+    own_BTc = np.array(moe.route(x_BTD, router_De, MOE)[1].chosen_BTc)
+    given_BTc = np.where(np.arange(x_BTD.shape[1])[:, None] < 3, own_BTc, none_BTc)
+    weight_BTc, routing = moe.route(x_BTD, router_De, MOE, given_BTc)
+    y_BTD = moe.mixed(x_BTD, routing.chosen_BTc, weight_BTc, *kernels, MOE)
+    assert not np.any(y_BTD[:, 3:])
+    np.testing.assert_array_equal(y_BTD[:, :3], chosen(MOE, x_BTD, router_De, *kernels)[:, :3])
+
+
+def test_balance_counts_rows_and_probabilities_of_the_tokens_that_count():
+    x_BTD, router_De, *_ = layer()
+    counted_BT = np.arange(x_BTD.shape[1]) % 2 == np.zeros((len(x_BTD), 1))
+    _, routing = moe.route(x_BTD, router_De, MOE, None, counted_BT)
+    prob_Xe = np.asarray(jax.nn.softmax(x_BTD[counted_BT] @ router_De))
+    times_Xe = np.argsort(np.argsort(-prob_Xe)) < MOE.experts_per_token
+    np.testing.assert_array_equal(routing.rows_e, times_Xe.sum(0))
+    balance = MOE.num_experts * np.sum(times_Xe.mean(0) * prob_Xe.mean(0))
+    np.testing.assert_allclose(routing.balance, balance, rtol=1e-5)
 
 
 def stack_experts(folder: Path) -> None:
@@ -122,17 +148,12 @@ def test_another_mixture_is_refused(changes, said, tmp_path):
         load(tmp_path)
 
 
-def test_a_mixture_does_not_learn():
-    with pytest.raises(BadInput, match="mixture of experts, which answers and cannot learn yet"):
-        require_learnable("config.test.model", MOE)
-
-
 def test_gradients_of_a_scan_route_in_full_precision():
     """A TPU would round the factors: its trainer would choose other experts than its sampler."""
     x_BTD, router_De, *_ = layer()
 
     def loss(router_De):
-        return jax.lax.scan(lambda sum, x: (sum + moe.route(x, router_De, MOE)[1].sum(), None), 0.0, x_BTD[None])[0]
+        return jax.lax.scan(lambda sum, x: (sum + moe.route(x, router_De, MOE)[0].sum(), None), 0.0, x_BTD[None])[0]
 
     traced = str(jax.make_jaxpr(jax.grad(loss))(router_De))
     assert traced.count("dot_general[") == len(re.findall(r"precision=\(\S*HIGHEST, *\S*HIGHEST\)", traced)) > 1

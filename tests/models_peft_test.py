@@ -14,7 +14,7 @@ from codea1.lab import model_writer
 from codea1.models import huggingface, peft
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load, transformers_model
-from tests.models_qwen2_test import QWEN3, SMALL, TOKENS, make_forward, positions, write_checkpoint
+from tests.models_qwen2_test import MOE, QWEN3, SMALL, TOKENS, make_forward, positions, write_checkpoint
 
 RANK, ALPHA = 3, 12.0
 BASE = peft.Base("base", "fits")
@@ -274,6 +274,11 @@ def test_wrong_tensors_are_refused(edit, complaint, folder):
     save_file(tensors, path)
     with pytest.raises(BadInput, match=rf"^{path}: {complaint}"):
         placed(folder, SMALL)
+
+
+def test_adapters_of_experts_are_refused(folder):
+    with pytest.raises(BadInput, match="target_modules lists down_proj, gate_proj, up_proj, but a mixture of experts"):
+        placed(folder, MOE)
 
 
 def test_adapters_of_another_base_are_refused(folder):

@@ -111,10 +111,10 @@ def test_another_shape_or_type_is_refused(micro_config):
     player = player_of(arranged(micro_config, "grpo"))
     score = next(iter(player.functions.score.values()))
     params, tokens, temperature = player.params, np.zeros(score.arguments[1].shape, np.int32), np.float32(1)
-    score(params, tokens, temperature, None)
+    score(params, tokens, temperature, None, None)
     for changed in (tokens[:1], tokens[:, :-1], tokens.astype(np.float32)):
         with pytest.raises(TypeError, match="compiled with"):
-            score(params, changed, temperature, None)
+            score(params, changed, temperature, None, None)
     with pytest.raises(KeyError):
         player.functions.update(player.state, [_of_shape(player, (1, 3))], 1e-3)
 

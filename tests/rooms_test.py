@@ -162,10 +162,10 @@ TOTALS = (
         "lines that training imports, with the sandbox's children",
         lambda: lines(map(FILES.get, closure())),
         24422,
-        25480,
+        25710,
         22500,
     ),
-    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38650, 34500),
+    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38880, 34500),
     Total(
         "lines of codea1/lab",
         lambda: lines(FILES[module] for module in FILES if is_behind(module)),
@@ -173,12 +173,12 @@ TOTALS = (
         13610,
         12000,
     ),
-    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33675, 27000),
+    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33875, 27000),
     Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 4283, 3800),
     Total(
         "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 49960, 55000
     ),
-    Total("config fields, those of both players once", lambda: len(fields()), 119, 108, 107),
+    Total("config fields, those of both players once", lambda: len(fields()), 119, 110, 107),
     Total("commands", lambda: len(commands()), 26, 17, 18),
     Total('times that "each" stands in the package', lambda: words("each"), 1611, 1095, 0),
     Total('times that "own" stands in the package', lambda: words("own"), 673, 404, 0),

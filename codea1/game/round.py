@@ -49,6 +49,8 @@ class SampleRecord:
     log_probs: tuple[float, ...]  # of token_ids, as sampled
     finish_reason: str  # "stop" or "length"
     textless_tokens: int = 0  # of token_ids, those that the tokenizer does not have: they add nothing to the text
+    prompt_routes: np.ndarray | None = field(default=None, compare=False)  # as `rollout.engine.Sample` has them
+    routes: np.ndarray | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding
-from jaxtyping import Bool, Float32, Int, Int32
+from jaxtyping import Bool, Float32, Int, Int32, Integer
 
 from codea1.learn.losses import token_weights
 from codea1.models.attention import RESPONSE_BITS, Packing, responses_from
@@ -31,6 +31,9 @@ class TrainSample:
     log_probs: Sequence[float] | np.ndarray  # of token_ids, under the policy that sampled them
     advantage: float = 0.0  # of all tokens alike; PPO computes its own, per token
     reward: float = 0.0
+    # The experts that the sampler chose, as `Sample` has them; None where the update chooses.
+    prompt_routes: np.ndarray | None = None
+    routes: np.ndarray | None = None
 
     @property
     def length(self) -> int:
@@ -68,6 +71,7 @@ class TrainBatch:
     old_source_B1: Int32[Array, "B 1"]  # an `OldLogProbs`, the same in all rows
     ref_log_probs_BT: Float32[Array, "B T"] | None = None  # None where the objective has no KL term
     packing: Packing | None = None  # None: every row holds one sequence
+    routes_BTLc: Integer[Array, "B T L c"] | None = None  # experts of each token; None: the routers choose
 
     @property
     def row_responses_BT(self) -> Int32[Array, "B T"]:
@@ -145,11 +149,24 @@ def micro_batches(
     return [_train_batch(part, shape, pad_id, weight_of, share_prompts) for part, shape in cut]
 
 
-def abstract_batch(shape: RowShape, mesh: Mesh, *, ref: bool = False, share_prompts: bool = False) -> TrainBatch:
-    """Returns a micro-batch on the mesh as shapes; `ref` says whether it has the log-probs of a reference policy."""
+def abstract_batch(
+    shape: RowShape,
+    mesh: Mesh,
+    *,
+    ref: bool = False,
+    share_prompts: bool = False,
+    routes: jax.ShapeDtypeStruct | None = None,
+) -> TrainBatch:
+    """Returns a micro-batch on the mesh as shapes.
+
+    `ref` says whether it has the log-probs of a reference policy; `routes` are those of a token, where it has them.
+    """
     ids, mask, numbers = (abstract_rows(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32))
     source = abstract_rows(RowShape(shape.rows, 1), mesh, np.int32)
-    others = (numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None)
+    others: list[Any] = [numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None, None]
+    if routes is not None:
+        of_tokens = shape.rows, shape.length, *routes.shape
+        others[-1] = jax.ShapeDtypeStruct(of_tokens, routes.dtype, sharding=batch_sharding(mesh))
     return TrainBatch(ids, mask, numbers, numbers, numbers, numbers, numbers, source, *others)
 
 
@@ -281,6 +298,7 @@ def _train_batch(
     weights_BT, advantages_BT, rewards_BT, log_probs_BT = (np.zeros(size, np.float32) for _ in range(4))
     positions_BT, responses_BT = np.zeros(size, np.int32), np.zeros(size, np.int32)
     prompts_BT = np.full(size, -1, np.int32)
+    routes_BTLc = _no_routes(size, rows)
     for row, groups in enumerate(rows):
         end = 0
         for number, group in enumerate(groups):
@@ -289,6 +307,8 @@ def _train_batch(
             tokens_BT[row, begin:end] = prompt
             positions_BT[row, begin:end] = np.arange(len(prompt))
             prompts_BT[row, begin:end] = number
+            if routes_BTLc is not None:
+                routes_BTLc[row, begin:end] = group[0].prompt_routes
         if not _is_alone(groups):
             end = responses_from(end, shape.length)
         for number, group in enumerate(groups):
@@ -304,6 +324,8 @@ def _train_batch(
                 advantages_BT[row, start:stop] = sample.advantage
                 rewards_BT[row, stop - 1] = sample.reward
                 log_probs_BT[row, start:stop] = sample.log_probs
+                if routes_BTLc is not None:
+                    routes_BTLc[row, end : stop - 1] = sample.routes
                 end = stop
     packing = Packing(positions_BT, prompts_BT, responses_BT) if share_prompts else None
     source_B1 = np.full((shape.rows, 1), OldLogProbs.SAMPLER, np.int32)
@@ -317,4 +339,11 @@ def _train_batch(
         old_log_probs_BT=log_probs_BT,
         old_source_B1=source_B1,
         packing=packing,
+        routes_BTLc=routes_BTLc,
     )
+
+
+def _no_routes(size: tuple[int, int], rows: Sequence[Sequence[Sequence[TrainSample]]]) -> np.ndarray | None:
+    """Returns routes [B, T, L, c] of no expert where the samples have routes; None where they have none."""
+    routes = rows[0][0][0].routes
+    return None if routes is None else np.full((*size, *routes.shape[1:]), np.iinfo(routes.dtype).max, routes.dtype)

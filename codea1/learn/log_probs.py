@@ -14,10 +14,11 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh, PartitionSpec
 from jax.typing import DTypeLike
-from jaxtyping import Bool, Float, Float32, Int, Shaped
+from jaxtyping import Bool, Float, Float32, Int, Integer, Shaped
 
 from codea1.learn.batch import batch_sharding
 from codea1.models.attention import Packing
+from codea1.models.moe import Routing
 from codea1.models.qwen2 import Params, logits
 from codea1.models.weights import product
 from codea1.sharding import EMBED_AXIS, Array, batch_axes, mesh_of
@@ -156,18 +157,33 @@ def model_log_probs(
     temperature: Float[Array, ""] | float,
     chunk_tokens: int,
     packing: Packing | None = None,
+    routes_BTLc: Integer[Array, "B T L c"] | None = None,
 ) -> Scores:
     """Returns `token_log_probs` of right-padded rows under a model, differentiable in `params`.
 
     Each device has the logits of at most `chunk_tokens` tokens, or of one per row, at once. With a packing, the first
     token of each sequence, and of each response, is one that nothing predicts: what stands there means nothing.
     """
+    return routed_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing, routes_BTLc)[0]
+
+
+def routed_log_probs(
+    graphdef: nnx.GraphDef,
+    params: Params,
+    tokens_BT: Int[Array, "B T"],
+    temperature: Float[Array, ""] | float,
+    chunk_tokens: int,
+    packing: Packing | None = None,
+    routes_BTLc: Integer[Array, "B T L c"] | None = None,
+    counted_BT: Bool[Array, "B T"] | None = None,
+) -> tuple[Scores, Routing | None]:
+    """Returns `model_log_probs`, and the routing of a mixture of experts; see `Qwen2.routed`."""
     model = nnx.merge(graphdef, params)
     if packing is None:
         positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     else:
         positions_BT = packing.positions_BT
-    hidden_BTD, _ = model(tokens_BT, positions_BT, packing=packing)
+    hidden_BTD, _, routing = model.routed(tokens_BT, positions_BT, None, packing, routes_BTLc, counted_BT)
 
     def score(
         head_Vd: Float[Array, "V d"],
@@ -191,19 +207,20 @@ def model_log_probs(
             axis_names=set(axes),  # tensor is left to the partitioner
             check_vma=False,
         )
-    return score(model.head_VD, hidden_BTD, tokens_BT)
+    return score(model.head_VD, hidden_BTD, tokens_BT), routing
 
 
 @functools.cache
 def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callable[..., Scores]:
-    """Returns the compiled `score(params, tokens_BT, temperature, packing)`; see `model_log_probs`."""
+    """Returns the compiled `score(params, tokens_BT, temperature, packing, routes_BTLc)`; see `model_log_probs`."""
 
     def score(
         params: Params,
         tokens_BT: Int[Array, "B T"],
         temperature: Float[Array, ""] | float,
         packing: Packing | None = None,
+        routes_BTLc: Integer[Array, "B T L c"] | None = None,
     ) -> Scores:
-        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing)
+        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing, routes_BTLc)
 
     return jax.jit(score, out_shardings=batch_sharding(mesh))

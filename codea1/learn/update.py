@@ -25,7 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Float32, Shaped
 
 from codea1.learn.batch import OldLogProbs, TrainBatch, batch_sharding, rows_of
-from codea1.learn.log_probs import model_log_probs
+from codea1.learn.log_probs import routed_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
 from codea1.models.lora import join
@@ -37,6 +37,7 @@ DeviceMetrics = dict[str, Array]
 # Training steps in a row in which a policy or critic skips all its optimizer steps, or learns from another's samples,
 # after which a run stops: one may be an accident, and every further one is time that is lost.
 SKIPPED_STEPS = 3
+_EXPERT_ROWS = "expert_rows"  # int32 [L, e], of the tokens that predict a response
 # A micro-batch's share of the loss, its log-probs and per-token diagnostics that are 0 outside the response.
 MicroLoss = Callable[[Params, Any], tuple[Array, tuple[Array, DeviceMetrics]]]
 
@@ -183,13 +184,15 @@ class UpdateReport:
     def metrics(self) -> dict[str, float]:
         """Returns the metrics that the micro-loss describes; waits for the update."""
         sums, applied = to_host((self.sums, self.applied))
+        rows_Le = sum(each.pop(_EXPERT_ROWS) for each in sums) if sums and _EXPERT_ROWS in sums[0] else ()
         totals = {name: float(np.sum([each[name] for each in sums])) for name in (sums[0] if sums else ())}
         if "ratio_max" in totals:
             totals["ratio_max"] = float(np.max([each["ratio_max"] for each in sums]))
         tokens = max(totals.get("tokens", 0.0), 1.0)
         whole = {"loss", "tokens", "ratio_max"}
         metrics = {name: value if name in whole else value / tokens for name, value in totals.items()}
-        return metrics | {name: float(value) for name, value in applied.items()}
+        loads = {f"expert_load_{layer}": rows_e.max() / max(rows_e.mean(), 1.0) for layer, rows_e in enumerate(rows_Le)}
+        return metrics | {name: float(value) for name, value in (applied | loads).items()}
 
 
 @dataclass(frozen=True)
@@ -198,13 +201,17 @@ class PolicyLoss:
 
     Metrics of its update: means over the response tokens of the mini-batch of "policy_loss", "entropy", "approx_kl",
     "kl_ref" (where the objective has a KL term), "clip_fraction_high", "clip_fraction_low" and "dual_clip_fraction" (of
-    ppo); "ratio_max" over them; "loss" and "tokens", their number; and those of `_apply`.
+    ppo); "ratio_max" over them; "loss" and "tokens", their number; and those of `_apply`. Of a mixture of experts also
+    "expert_balance" (see `Routing`; of a micro-batch's rows in one replica, over layers); "other_experts", the share of
+    tokens whose given routes are not those that the routers would choose now; and "expert_load_LAYER", rows of the
+    busiest expert over the mean of all.
     """
 
     graphdef: nnx.GraphDef
     objective: ObjectiveConfig
     log_prob_chunk: int  # tokens of each device whose logits exist at once
     temperature: float = 1.0  # the policy that is trained is softmax(logits / temperature), the one that sampled
+    balance_coefficient: float = 0.0  # of the experts' balance in the loss
 
     def __call__(
         self, params: Params, batch: TrainBatch
@@ -214,9 +221,10 @@ class PolicyLoss:
         def inside(x_BT: Shaped[Array, "B T"]) -> Float[Array, "B T"]:
             return jnp.where(batch.response_mask_BT, x_BT, 0.0)
 
-        log_probs_BT, entropy_BT = model_log_probs(
-            self.graphdef, params, batch.tokens_BT, self.temperature, self.log_prob_chunk, batch.packing
-        )
+        counted_BT = jnp.pad(batch.response_mask_BT[:, 1:], ((0, 0), (0, 1)))  # what predicts a response
+        how = self.temperature, self.log_prob_chunk, batch.packing, batch.routes_BTLc, counted_BT
+        scores, routing = routed_log_probs(self.graphdef, params, batch.tokens_BT, *how)
+        log_probs_BT, entropy_BT = scores
         old_log_probs_BT = jnp.where(
             batch.old_source_B1 == OldLogProbs.UPDATE, jax.lax.stop_gradient(log_probs_BT), batch.old_log_probs_BT
         )
@@ -230,7 +238,16 @@ class PolicyLoss:
             batch.row_responses_BT,
             self.objective,
         )
-        return jnp.sum(inside(batch.loss_weights_BT) * loss_BT), (log_probs_BT, jax.tree.map(inside, diagnostics))
+        diagnostics = jax.tree.map(inside, diagnostics)
+        if routing is not None:
+            assert routing.balance is not None
+            assert routing.differs_BT is not None
+            balance_BT = inside(jnp.full_like(loss_BT, jnp.mean(routing.balance)))
+            loss_BT += self.balance_coefficient * balance_BT
+            diagnostics["expert_balance"] = jax.lax.stop_gradient(balance_BT)
+            diagnostics["other_experts"] = jnp.any(routing.differs_BT, axis=0)
+            diagnostics[_EXPERT_ROWS] = routing.rows_e
+        return jnp.sum(inside(batch.loss_weights_BT) * loss_BT), (log_probs_BT, diagnostics)
 
 
 @functools.cache
@@ -285,7 +302,8 @@ def _accumulate(
     sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask_BT).astype(jnp.float32)}
     if "ratio" in diagnostics:
         sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))
-    sums |= {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
+    whole = {_EXPERT_ROWS: diagnostics.pop(_EXPERT_ROWS)} if _EXPERT_ROWS in diagnostics else {}
+    sums |= whole | {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
     return jax.tree.map(jnp.add, gradients, own), sums, log_probs_BT
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 from jax.typing import DTypeLike
 
@@ -75,6 +76,13 @@ class Qwen2Config:
         """The dtype of what lies between products. Of bfloat16, XLA for CPU would convert whole arrays to write one."""
         return jnp.dtype(jnp.float32) if self.platform == "cpu" else jnp.dtype(self.dtype)
 
+    @property
+    def routes(self) -> jax.ShapeDtypeStruct | None:
+        """The experts of one token, [L, c]: the largest number of the dtype is none's. None of a model without."""
+        if not self.num_experts:
+            return None
+        return jax.ShapeDtypeStruct((self.num_layers, self.experts_per_token), np.min_scalar_type(self.num_experts))
+
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
@@ -101,15 +109,6 @@ def require_divisible(config: Qwen2Config, mesh: Mesh) -> None:
             common = math.gcd(*dimensions.values())
             works = min((d for d in range(1, common + 1) if common % d == 0), key=lambda d: abs(d - size))
             raise BadInput(f"mesh axis {axis} {size} does not divide the model's {' or '.join(uneven)}: use {works}.")
-
-
-def require_learnable(name: str, config: Qwen2Config) -> None:
-    """Raises BadInput where the model that a field of the config names is a mixture of experts."""
-    if config.num_experts:
-        raise BadInput(
-            f"{name} is a mixture of experts, which answers and cannot learn yet: without the routes of its samples "
-            "other experts would learn than those that answered."
-        )
 
 
 def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: int, tied: bool = True) -> Qwen2Config:

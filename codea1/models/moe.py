@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.typing import DTypeLike
-from jaxtyping import Float, Float32, Int, Int32, Integer
+from jaxtyping import Bool, Float, Float32, Int, Int32, Integer
 
 from codea1.models.config import Qwen2Config
 from codea1.models.weights import gathered, own_rows, product, rows_of_all
@@ -21,32 +21,52 @@ from codea1.sharding import EMBED_AXIS, TENSOR_AXIS, Array, mesh_of, on_each_dev
 _BLOCK = 32  # rows of one expert that a CPU multiplies at once
 
 
+class Routing(NamedTuple):
+    """What the router of a layer decided; of all layers with a leading L."""
+
+    chosen_BTc: Integer[Array, "B T c"]  # the experts, in the dtype of `Qwen2Config.routes`
+    # Of tokens that are counted; None where none are.
+    differs_BT: Bool[Array, "B T"] | None = None  # experts were given, and the router would choose others
+    rows_e: Int32[Array, " e"] | None = None  # that chose an expert
+    balance: Float32[Array, ""] | None = None  # the loss of Fedus et al. (2022, arXiv 2101.03961); c is balanced
+
+
 def route(
     x_BTD: Float[Array, "B T D"],
     router_De: Float[Array, "D e"],
     config: Qwen2Config,
-    chosen_BTc: Integer[Array, "B T c"] | None = None,
-) -> tuple[Int32[Array, "B T c"], Float32[Array, "B T c"]]:
-    """Returns the experts of all tokens and their weights, from probabilities in float32.
+    given_BTc: Integer[Array, "B T c"] | None = None,
+    counted_BT: Bool[Array, "B T"] | None = None,
+) -> tuple[Float32[Array, "B T c"], Routing]:
+    """Returns the weights of the experts of all tokens, from probabilities in float32; and which experts those are.
 
-    With `chosen_BTc` these are a token's experts, and the router only weighs them: routing replay (Ma et al., 2025,
-    arXiv 2510.11370).
+    With `given_BTc` these are a token's experts, and the router only weighs them: routing replay (Ma et al., 2025,
+    arXiv 2510.11370). A number that no expert has stands for none, which adds 0 and takes no time.
     """
     factors = x_BTD.astype(jnp.float32), gathered(router_De, ("embed", None), jnp.float32)
     logits_BTe = jnp.einsum("BTD,De->BTe", *factors, precision=jax.lax.Precision.HIGHEST)  # exact in gradients too
     prob_BTe = jax.nn.softmax(logits_BTe, axis=-1)
-    if chosen_BTc is None:
-        _, chosen_BTc = jax.lax.top_k(jax.lax.stop_gradient(prob_BTe), config.experts_per_token)
-    chosen_BTc = chosen_BTc.astype(jnp.int32)
-    weight_BTc = jnp.take_along_axis(prob_BTe, chosen_BTc, axis=-1)
+    highest_BTc, chosen_BTc = jax.lax.top_k(jax.lax.stop_gradient(prob_BTe), config.experts_per_token)
+    if given_BTc is not None:
+        chosen_BTc = given_BTc.astype(jnp.int32)
+    weight_BTc = unscaled_BTc = jnp.take_along_axis(prob_BTe, chosen_BTc, axis=-1, mode="clip")
     if config.norm_experts:
         weight_BTc /= jnp.sum(weight_BTc, axis=-1, keepdims=True)
-    return chosen_BTc, weight_BTc
+    assert config.routes is not None
+    routing = Routing(chosen_BTc.astype(config.routes.dtype))
+    if counted_BT is not None:
+        is_chosen_BTce = (chosen_BTc[..., None] == jnp.arange(config.num_experts)) & counted_BT[..., None, None]
+        rows_e, tokens = jnp.sum(is_chosen_BTce, axis=(0, 1, 2), dtype=jnp.int32), jnp.sum(counted_BT)
+        prob_e = jnp.sum(jnp.where(counted_BT[..., None], prob_BTe, 0.0), axis=(0, 1))
+        balance = config.num_experts * jnp.sum(rows_e * prob_e) / jnp.square(jnp.maximum(tokens, 1))
+        differs_BT = counted_BT & (jnp.min(unscaled_BTc, axis=-1) < highest_BTc[..., -1])
+        routing = Routing(routing.chosen_BTc, differs_BT, rows_e, balance)
+    return weight_BTc, routing
 
 
 def mixed(
     x_BTD: Float[Array, "B T D"],
-    chosen_BTc: Int[Array, "B T c"],
+    chosen_BTc: Integer[Array, "B T c"],
     weight_BTc: Float32[Array, "B T c"],
     gate_eDF: Float[Array, "e D F"],
     up_eDF: Float[Array, "e D F"],
@@ -54,7 +74,7 @@ def mixed(
     config: Qwen2Config,
 ) -> Float[Array, "B T D"]:
     """Computes the sums of SwiGLU experts, weighted by `weight_BTc`, in the dtype of x."""
-    is_cut = not mesh_of(x_BTD).empty
+    is_cut, chosen_BTc = not mesh_of(x_BTD).empty, chosen_BTc.astype(jnp.int32)
 
     def of_device(x_BTD: Array, chosen_BTc: Array, weight_BTc: Array, *kernels: Array) -> Array:
         first = jnp.int32(0)

@@ -133,12 +133,17 @@ class Adapters:
           absent: adapters for linear layers that the folder has none for. Zeros by default: they change no answer, and
             cannot learn to, for where both halves are zero neither has a gradient.
 
-        Raises BadInput naming the file, and the tensor that is missing, left over or of another shape; or the two
-        checksums, where the base is not the one that the adapters belong to.
+        Raises BadInput naming the file, and the tensor that is missing, left over or of another shape; adapters on
+        experts; or the two checksums, where the base is not the one that the adapters belong to.
         """
         self.require_base(checksum)
         where = flatten_dict(shardings, sep=".")
         shapes = _shapes(config, self.rank)
+        if beyond := self._modules - {MODULES[linear_of(path)] for path in shapes}:
+            raise BadInput(
+                f"{self._folder.file(CONFIG)}: target_modules lists {', '.join(sorted(beyond))}, but a mixture of "
+                "experts has adapters on its attention alone."
+            )
         present = {path: shape for path, shape in shapes.items() if MODULES[linear_of(path)] in self._modules}
         stored = StoredTensors(self._folder, [WEIGHTS], present)
         placed = flatten_dict(absent or {}, sep=".") | stored.place({path: where[path] for path in present}, dtype)

@@ -26,12 +26,12 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
-from jaxtyping import Float, Float32, Int
+from jaxtyping import Bool, Float, Float32, Int, Integer
 
 from codea1.models.attention import Packing, SplashPacking, attend_causally, rope
 from codea1.models.config import PROJECTION, REMAT_POLICIES, Qwen2Config
 from codea1.models.kv_cache import Cache, table_of
-from codea1.models.moe import mixed, route
+from codea1.models.moe import Routing, mixed, route
 from codea1.models.weights import (
     dense,
     dense_of_forms,
@@ -207,10 +207,15 @@ class Experts(nnx.Module):
         self.up_experts = make.weight((e, D, F), axes)
         self.down_experts = make.weight((e, F, D), axes)
 
-    def __call__(self, x_BTD: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        chosen_BTc, weight_BTc = route(x_BTD, self.router[...], self.config)
+    def __call__(
+        self,
+        x_BTD: Float[Array, "B T D"],
+        routes_BTc: Integer[Array, "B T c"] | None,
+        counted_BT: Bool[Array, "B T"] | None,
+    ) -> tuple[Float[Array, "B T D"], Routing]:
+        weight_BTc, routing = route(x_BTD, self.router[...], self.config, routes_BTc, counted_BT)
         kernels = self.gate_experts[...], self.up_experts[...], self.down_experts[...]
-        return mixed(x_BTD, chosen_BTc, weight_BTc, *kernels, self.config)
+        return mixed(x_BTD, routing.chosen_BTc, weight_BTc, *kernels, self.config), routing
 
 
 class Layer(nnx.Module):
@@ -229,10 +234,17 @@ class Layer(nnx.Module):
         cache: Cache | None,
         layer: Int[Array, ""],
         packing: Packing | SplashPacking | None,
-    ) -> tuple[Float[Array, "B T D"], Cache | None]:
+        routes_BTc: Integer[Array, "B T c"] | None,
+        counted_BT: Bool[Array, "B T"] | None,
+    ) -> tuple[Float[Array, "B T D"], Cache | None, Routing | None]:
         y_BTD, cache = self.attention(self.attention_norm(x_BTD), positions_BT, cache, layer, packing)
         x_BTD = constrain(x_BTD + y_BTD, "batch", None, None)
-        return constrain(x_BTD + self.mlp(self.mlp_norm(x_BTD)), "batch", None, None), cache
+        y_BTD, routing = self.mlp_norm(x_BTD), None
+        if isinstance(self.mlp, Experts):
+            y_BTD, routing = self.mlp(y_BTD, routes_BTc, counted_BT)
+        else:
+            y_BTD = self.mlp(y_BTD)
+        return constrain(x_BTD + y_BTD, "batch", None, None), cache, routing
 
 
 class Qwen2(nnx.Module):
@@ -267,27 +279,41 @@ class Qwen2(nnx.Module):
         Else it is a decode step of one token per row, each at its own position p: its key and value are written there,
         and its query sees positions 0..p. A token whose position is beyond the table is not written.
         """
+        return self.routed(tokens_BT, positions_BT, cache, packing)[:2]
+
+    def routed(
+        self,
+        tokens_BT: Int[Array, "B T"],
+        positions_BT: Int[Array, "B T"],
+        cache: Cache | None = None,
+        packing: Packing | None = None,
+        routes_BTLc: Integer[Array, "B T L c"] | None = None,
+        counted_BT: Bool[Array, "B T"] | None = None,
+    ) -> tuple[Float[Array, "B T D"], Cache | None, Routing | None]:
+        """Returns what a call returns, and the routing of all layers where there are experts; see `moe.route`."""
         table_VD: Any = self.embedding[...]
         table_VD = table_VD.stack if has_forms(table_VD) else table_VD
         x_BTD = look_up(table_VD, tokens_BT, self.config.dtype, self.config.activations)
         visible = packing.for_kernel() if packing and self.config.platform == "tpu" else packing
 
-        def step(carry: tuple, layer: tuple[Layer, Array]) -> tuple[tuple, None]:
-            block, index = layer
+        def step(carry: tuple, layer: tuple[Layer, Array, Array | None]) -> tuple[tuple, Routing | None]:
+            block, index, routes_BTc = layer
             x_BTD, cache = carry
-            return block(x_BTD, positions_BT, cache, index, visible), None
+            *carry, routing = block(x_BTD, positions_BT, cache, index, visible, routes_BTc, counted_BT)
+            return tuple(carry), routing
 
         # The cache is carried, not scanned over: the loop then writes in place instead of copying it.
-        indices_L = jnp.arange(self.config.num_layers)
+        indices_L, routing = jnp.arange(self.config.num_layers), None
+        routes_LBTc = None if routes_BTLc is None else jnp.moveaxis(routes_BTLc, 2, 0)
         step = REMAT_POLICIES[self.config.remat](step)
         if self._has_forms and cache is not None and not table_of(cache).is_prefill:
             for index in range(self.config.num_layers):
                 layer = jax.tree.map(lambda leaf, index=index: leaf[index], self.layers, is_leaf=has_forms)
-                (x_BTD, cache), _ = step((x_BTD, cache), (layer, indices_L[index]))
+                (x_BTD, cache), _ = step((x_BTD, cache), (layer, indices_L[index], None))  # no experts have forms
         else:
             layers = jax.tree.map(for_many, self.layers, is_leaf=has_forms)
-            (x_BTD, cache), _ = jax.lax.scan(step, (x_BTD, cache), (layers, indices_L))
-        return self.norm(x_BTD), cache
+            (x_BTD, cache), routing = jax.lax.scan(step, (x_BTD, cache), (layers, indices_L, routes_LBTc))
+        return self.norm(x_BTD), cache, routing
 
     @property
     def _has_forms(self) -> bool:

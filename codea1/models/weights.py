@@ -27,7 +27,7 @@ def gathered(weight: Float[Array, "..."], axes: Axes, dtype: DTypeLike) -> Float
     return constrain(weight.astype(dtype), *axes)
 
 
-def rows_of_all(x_BTD: Float[Array, "B T D"]) -> Float[Array, "X D"]:
+def rows_of_all(x_BTD: Num[Array, "B T D"]) -> Num[Array, "X D"]:
     """Returns the rows of all devices along "embed", on each of them; for functions of `on_each_device`.
 
     With `own_rows` it is for weights that stay where they lie while rows move, as experts do.

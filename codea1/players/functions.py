@@ -22,7 +22,7 @@ from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, 
 from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
 from codea1.models.at_rest import at_rest, has_forms_on, with_forms
-from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible, require_learnable
+from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params
 from codea1.players.base import Model, Start
@@ -51,7 +51,7 @@ class PlayerFunctions:
 
         Raises:
           BadInput: the model is not what the config says, the mesh cannot cut it, it was not made for rows so long,
-            adapters of another rank or alpha shall learn, or a mixture of experts shall.
+            or adapters of another rank or alpha shall learn.
         """
         self.name = name
         self._config = own = config[name]
@@ -60,8 +60,6 @@ class PlayerFunctions:
         _require_shape(name, own, stored)
         self.model = player_model(config, name, stored, mesh)
         require_divisible(self.model, mesh)
-        if self.learns:
-            require_learnable(f"config.{name}.model", self.model)
         if own.max_prompt_length + own.max_response_length > stored.max_positions:
             raise BadInput(
                 f"config.{name}: prompts of {own.max_prompt_length} and responses of {own.max_response_length} tokens "
@@ -96,6 +94,7 @@ class PlayerFunctions:
             stop_ids=ids.stop_ids,
             pad_id=ids.pad_id,
             learns=self.learns,
+            records_routes=self.routes is not None,
         )
 
     @property
@@ -108,7 +107,13 @@ class PlayerFunctions:
         """All that learning calls; nothing where the player is frozen."""
         if not self.learns:
             return []
-        return [*self.score.values(), *self.update.functions, *(self.critic.functions if self.critic else ())]
+        scores = self.score.values(), self.score_replayed.values()
+        return [*scores[0], *scores[1], *self.update.functions, *(self.critic.functions if self.critic else ())]
+
+    @property
+    def routes(self) -> jax.ShapeDtypeStruct | None:
+        """The experts of a token that its player learns with; None where the update's routers choose."""
+        return self.model.routes if self.learns and self._config.replay_routes else None
 
     @cached_property
     def abstract_params(self) -> Params:
@@ -149,21 +154,36 @@ class PlayerFunctions:
     def abstract_batches(self) -> list[TrainBatch]:
         """A micro-batch of each shape, as the update takes it."""
         ref, share = has_reference(self._config), self._config.share_prompts
-        return [abstract_batch(shape, self.mesh, ref=ref, share_prompts=share) for shape in self.row_shapes]
+        return [
+            abstract_batch(shape, self.mesh, ref=ref, share_prompts=share, routes=self.routes)
+            for shape in self.row_shapes
+        ]
 
     @cached_property
     def score(self) -> dict[tuple[int, ...], Function]:
-        """`make_score` by shape of the tokens; empty where no log-probs are needed beside the sampler's."""
+        """`make_score` by shape of the tokens, by which routers choose; empty where nothing calls it."""
+        is_called = has_reference(self._config) or self.routes is not None or self._scores_old
+        return self._score("score", replays=False) if is_called else {}
+
+    @cached_property
+    def score_replayed(self) -> dict[tuple[int, ...], Function]:
+        """The same with the routes of the samples, for old log-probs; empty where nothing calls it."""
+        is_called = self.routes is not None and self._scores_old
+        return self._score("score replayed", replays=True) if is_called else {}
+
+    @property
+    def _scores_old(self) -> bool:
         # The first mini-batch computes its own.
-        needs_old = self._config.old_log_probs == "trainer" and self._config.mini_batches > 1
-        if not needs_old and not has_reference(self._config):
-            return {}
+        return self._config.old_log_probs == "trainer" and self._config.mini_batches > 1
+
+    def _score(self, name: str, *, replays: bool) -> dict[tuple[int, ...], Function]:
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
         found = {}
         for batch in self.abstract_batches:
-            arguments = self.abstract_params, batch.tokens_BT, temperature, batch.packing
-            found[batch.tokens_BT.shape] = Function("score", f"score {rows_of(batch.tokens_BT)}", jitted, arguments)
+            routes = batch.routes_BTLc if replays else None
+            arguments = self.abstract_params, batch.tokens_BT, temperature, batch.packing, routes
+            found[batch.tokens_BT.shape] = Function("score", f"{name} {rows_of(batch.tokens_BT)}", jitted, arguments)
         return found
 
     @cached_property
@@ -178,7 +198,7 @@ class PlayerFunctions:
             kl_coefficient=c.kl_coefficient,
             entropy_coefficient=c.entropy_coefficient,
         )
-        loss = PolicyLoss(self._graphdef, objective, self._log_prob_chunk, c.temperature)
+        loss = PolicyLoss(self._graphdef, objective, self._log_prob_chunk, c.temperature, c.balance_coefficient)
         return Update(loss, self.optimizer, self.abstract_state, self.abstract_batches, frozen=self.abstract_base)
 
     @cached_property

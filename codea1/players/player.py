@@ -176,7 +176,8 @@ class Player(Policy):
 
         "sampler_log_prob_difference_*" compare the trainer's log-probs with the sampler's under the same weights, and
         "sampler_kl" estimates by "k3" the KL divergence per token from the sampler's policy to the trainer's;
-        "update_*" are those of `codea1.models.flops`, for the optimizer steps of the policy alone.
+        "unreplayed_*" are the same of one micro-batch without the sampler's routes. "update_*" are those of
+        `codea1.models.flops`, for the optimizer steps of the policy alone.
         """
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
@@ -206,7 +207,9 @@ class Player(Policy):
         scored = [
             [self._with_scores(batch, is_first=batches is batched[0]) for batch in batches] for batches in batched
         ]
-        jax.block_until_ready(scored)
+        # What the routers of the trainer choose by themselves, of one micro-batch: to be compared with the sampler.
+        chosen = self._score(self.params, scored[0][0], replays=False) if self.functions.routes is not None else None
+        jax.block_until_ready((scored, chosen))
         started = time.monotonic()
         assert self.state is not None
         reports = []
@@ -220,7 +223,10 @@ class Player(Policy):
         seconds = time.monotonic() - started
         lengths = [sample.length for part in parts for sample in part]
         metrics |= utilisation(self.functions.model, lengths, repeated_prompts(parts, **share), seconds, self._mesh)
-        return metrics | _sampler_differences(batched[0], to_host(reports[0].log_probs))
+        metrics |= _sampler_differences(batched[0], to_host(reports[0].log_probs))
+        return metrics | (
+            _sampler_differences(batched[0][:1], [to_host(chosen)], "unreplayed_") if chosen is not None else {}
+        )
 
     def _with_estimates(
         self, mini_batches: list[list[TrainBatch]], step: int
@@ -243,15 +249,17 @@ class Player(Policy):
         batch = dataclasses.replace(batch, old_source_B1=np.full_like(batch.old_source_B1, source))
         batch = to_mesh(batch, self._mesh)
         if source is OldLogProbs.TRAINER:
-            batch = dataclasses.replace(batch, old_log_probs_BT=self._score(self.params, batch))
+            batch = dataclasses.replace(batch, old_log_probs_BT=self._score(self.params, batch, replays=True))
         if has_reference(self._config):
-            batch = dataclasses.replace(batch, ref_log_probs_BT=self._score(self._reference, batch))
+            # By the routers of the reference: it is another policy, and so it would answer.
+            batch = dataclasses.replace(batch, ref_log_probs_BT=self._score(self._reference, batch, replays=False))
         return batch
 
-    def _score(self, params: Params, batch: TrainBatch) -> jax.Array:
-        """Returns the log-probs of a micro-batch's tokens."""
-        score = self.functions.score[batch.tokens_BT.shape]
-        log_probs_BT, _ = score(params, batch.tokens_BT, self._temperature, batch.packing)
+    def _score(self, params: Params, batch: TrainBatch, *, replays: bool) -> jax.Array:
+        """Returns the log-probs of a micro-batch's tokens, with the routes that it has or by the routers."""
+        routes = batch.routes_BTLc if replays else None
+        score = (self.functions.score if routes is None else self.functions.score_replayed)[batch.tokens_BT.shape]
+        log_probs_BT, _ = score(params, batch.tokens_BT, self._temperature, batch.packing, routes)
         return log_probs_BT
 
 
@@ -259,13 +267,14 @@ class Player(Policy):
 _OVER_MINI_BATCHES: dict[str, Callable] = {"ratio_max": np.max, "skipped": np.sum, "tokens": np.sum}
 
 
-def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray]) -> Metrics:
+def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray], prefix: str = "") -> Metrics:
     pairs = zip(batches, log_probs, strict=True)
     ratios = np.concatenate([(own - b.sampler_log_probs_BT)[b.response_mask_BT] for b, own in pairs], dtype=np.float64)
     differences = np.abs(ratios)
-    return {
+    found = {
         "sampler_kl": float(np.mean(np.expm1(ratios) - ratios)),
         "sampler_log_prob_difference_mean": float(differences.mean()),
         "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
         "sampler_log_prob_difference_max": float(differences.max()),
     }
+    return {f"{prefix}{name}": value for name, value in found.items()}

@@ -31,6 +31,7 @@ class DecodingConfig:
     stop_ids: tuple[int, ...]  # a response ends when it has drawn one of these
     pad_id: int  # what follows in the row
     replicas: int = 1  # of the mesh
+    records_routes: bool = False  # whether samples come with the experts of their tokens
 
 
 @jax.tree_util.register_dataclass
@@ -57,6 +58,7 @@ class Chunk:
     drawn: Array  # int32 [B], tokens of the response including these
     stopped: Array  # bool [B], whether the last token drawn is a stop id
     steps: Array  # int32, decode steps of the chunk
+    routes: Array | None = None  # [B, C, L, c], experts of the token behind which each was drawn; see `Qwen2Config`
 
 
 def prefill(
@@ -65,12 +67,15 @@ def prefill(
     cache: Cache,
     tokens_BT: jax.Array,
     pages_BM: jax.Array,
-) -> Cache:
-    """Returns the cache with prompts int32 [B, T], padded on the right, in pages_BM; see `PageTable`."""
+) -> tuple[Cache, jax.Array | None]:
+    """Returns the cache with prompts int32 [B, T], padded on the right, in pages_BM; see `PageTable`.
+
+    And the experts [B, T, L, c] of their tokens, where there are some.
+    """
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     table = PageTable(pages_BM, is_prefill=True)
-    _, cache = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache.of_rows(table))
-    return cache.of_rows(None)
+    _, cache, routing = nnx.merge(graphdef, params).routed(tokens_BT, positions_BT, cache.of_rows(table))
+    return cache.of_rows(None), None if routing is None else jnp.moveaxis(routing.chosen_BTc, 0, 2)
 
 
 def decode_chunk(
@@ -106,18 +111,23 @@ def decode_chunk(
     def step(carry: tuple[Cache, Rows, Chunk]) -> tuple[Cache, Rows, Chunk]:
         cache, rows, chunk = carry
         position_B = jnp.where(rows.live, rows.position, -1)  # -1: nowhere
-        hidden_B1D, cache = model(rows.token[:, None], position_B[:, None], cache)
+        hidden_B1D, cache, routing = model.routed(rows.token[:, None], position_B[:, None], cache)
         drawn_B, log_prob_B = sample_tokens(model.logits(hidden_B1D)[:, 0], keys_B, rows.drawn, temperature, top_p)
         is_stop_B = jnp.isin(drawn_B, stop_ids)
         count_B = rows.drawn + rows.live.astype(jnp.int32)
         # By comparison: XLA would gather the rows of all devices for a scatter.
         is_place_BC = (columns_C == chunk.steps) & rows.live[:, None]
+        routes = chunk.routes
+        if routes is not None:
+            chosen_BLc = jnp.swapaxes(routing.chosen_BTc[:, :, 0], 0, 1)
+            routes = jnp.where(is_place_BC[..., None, None], chosen_BLc[:, None], routes)
         chunk = Chunk(
             tokens=jnp.where(is_place_BC, drawn_B[:, None], chunk.tokens),
             log_probs=jnp.where(is_place_BC, log_prob_B[:, None], chunk.log_probs),
             drawn=count_B,
             stopped=chunk.stopped | (rows.live & is_stop_B),
             steps=chunk.steps + 1,
+            routes=routes,
         )
         rows = replace(
             rows,
@@ -136,6 +146,9 @@ def decode_chunk(
         jnp.zeros(shape[0], bool),
         jnp.int32(0),
     )
+    of_token = config.model.routes if config.records_routes else None
+    if of_token is not None:
+        nothing = replace(nothing, routes=jnp.zeros((*shape, *of_token.shape), of_token.dtype))
     cache, _, chunk = jax.lax.while_loop(cond, step, (cache.of_rows(table), rows, nothing))
     return cache.of_rows(None), chunk
 

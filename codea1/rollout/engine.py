@@ -71,7 +71,8 @@ class Engine:
     longest samples need if it is 0. Prompts are laid out in the shortest of `prompt_lengths` and `max_prompt_length`
     that holds them. Every compiled function has static sizes, see `Sizes`; each is compiled at its first use, or before
     by `compile_all`. Parameters are cast to the dtype of the model's activations for generation. Those that never
-    change, which are all unless the policy `learns`, are used where they lie if they need no change.
+    change, which are all unless the policy `learns`, are used where they lie if they need no change. A mixture of
+    experts `records_routes` for those who learn from its samples.
     """
 
     def __init__(
@@ -88,6 +89,7 @@ class Engine:
         prompt_lengths: Sequence[int] = (),
         cache_gib: float = 0.0,
         learns: bool = True,
+        records_routes: bool = False,
         chunk: int = 16,
     ) -> None:
         self.sizes = Sizes.of(
@@ -102,7 +104,8 @@ class Engine:
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         self._pad_id = pad_id
-        self.decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id, mesh.shape["replica"])
+        of_mesh = mesh.shape["replica"], records_routes
+        self.decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id, *of_mesh)
         self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
         self._statistics = Statistics()
@@ -214,7 +217,8 @@ class Engine:
                 tokens_BT, pages_BM = new
                 self._statistics.prompts += prefilled.num_prompts
                 self._statistics.prefill_rows += len(tokens_BT)
-                cache = self._functions.prefill[tokens_BT.shape](call.weights, cache, tokens_BT, pages_BM)
+                cache, routes = self._functions.prefill[tokens_BT.shape](call.weights, cache, tokens_BT, pages_BM)
+                prefilled.keep_routes(routes)
             started, from_WZ, to_WZ = slots.fill(queue, self.chunk)
             if not started:
                 return cache

@@ -20,6 +20,7 @@ from codea1.models.kv_cache import (
     KEY_AXES,
     RAGGED_AXES,
     VALUE_AXES,
+    Cache,
     PageTable,
     RaggedKVCache,
     form_of,
@@ -51,7 +52,7 @@ def generation_functions(
 ) -> GenerationFunctions:
     """Returns what an engine of such sizes calls, for weights that learn or not."""
     publish, params, weights = _publishing(config.model, mesh, learns)
-    jitted, decode_chunk = _jitted(config.model, graphdef, mesh), _jitted_decode(config, graphdef, mesh)
+    jitted, decode_chunk = _jitted(config, graphdef, mesh), _jitted_decode(config, graphdef, mesh)
     pages = sizes.pages * sizes.shards
     zeros = partial(form_of(config.model.platform).zeros, config.model, pages)
     cache = laid_out(jax.eval_shape(zeros), _cache_layout(config.model, mesh))
@@ -155,12 +156,18 @@ def _cache_layout(model: Qwen2Config, mesh: Mesh) -> Any:
 
 
 @functools.cache
-def _jitted(model: Qwen2Config, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
-    """Returns the jitted functions before decoding, shared by all engines of a model on a mesh."""
+def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
+    """Returns the jitted functions before decoding, shared by all engines that would compile the same."""
+    model, everywhere = config.model, NamedSharding(mesh, PartitionSpec())
     form, layout = form_of(model.platform), _cache_layout(model, mesh)
+
+    def prefill(*arguments: Any) -> tuple[Cache, jax.Array | None]:
+        cache, routes = decoding.prefill(graphdef, *arguments)
+        return cache, routes if config.records_routes else None
+
     return {
         "empty": jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),
-        "prefill": jax.jit(partial(decoding.prefill, graphdef), donate_argnums=1, out_shardings=layout),
+        "prefill": jax.jit(prefill, donate_argnums=1, out_shardings=(layout, everywhere)),
         "copy_pages": jax.jit(form.copy_pages, donate_argnums=0, out_shardings=layout),
     }
 

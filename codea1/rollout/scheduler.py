@@ -18,8 +18,10 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, Self
 
+import jax
 import numpy as np
 from jax.sharding import Mesh
 
@@ -27,7 +29,7 @@ from codea1.models.at_rest import has_forms_on
 from codea1.models.config import Qwen2Config
 from codea1.models.kv_cache import num_reads, page_bytes, page_size
 from codea1.runtime.errors import BadInput
-from codea1.sharding import data_parallel, require_multiple
+from codea1.sharding import data_parallel, require_multiple, to_host
 
 Prompt = tuple[int, ...]
 
@@ -148,6 +150,10 @@ class Sample:
     token_ids: tuple[int, ...]
     log_probs: np.ndarray
     finish_reason: Literal["stop", "length"]
+    # Experts of the prompt's tokens but the last [P - 1, L, c], shared by its samples; and of those behind which each
+    # token was drawn [R, L, c]: the last of the prompt, and the response but its last.
+    prompt_routes: np.ndarray | None = None
+    routes: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -227,9 +233,30 @@ class Group:
     pages: list[int]  # with the prompt's keys and values
     waiting: deque[PendingSample] = field(default_factory=deque)  # for a slot
     num_running: int = 0
+    prefill: "Prefill | None" = None  # that the pages are of, and which of its rows this is
+    row: int = 0
 
     def __post_init__(self) -> None:
         self.tokens = np.array(self.prompt, np.int32)
+
+    @cached_property
+    def routes(self) -> np.ndarray | None:
+        """Experts of the prompt's tokens, but of the last; see `Sample`."""
+        if self.prefill is None or self.prefill.routes is None:
+            return None
+        return self.prefill.routes[self.row, : len(self.prompt) - 1].copy()
+
+
+@dataclass(eq=False)
+class Prefill:
+    """What one prefill returned beside the cache."""
+
+    on_devices: jax.Array | None  # int [B, T, L, c]
+
+    @cached_property
+    def routes(self) -> np.ndarray | None:
+        """Experts of its prompts; waits for the devices."""
+        return to_host(self.on_devices)
 
 
 class Shard:
@@ -295,7 +322,18 @@ class Prefilled:
     def __init__(self, shards: Sequence[Shard], sizes: Sizes) -> None:
         self._shards = shards
         self._sizes = sizes
-        self.num_prompts = 0  # that were chosen last
+        self._chosen: list[tuple[int, Group]] = []  # last, with their rows
+
+    @property
+    def num_prompts(self) -> int:
+        """Prompts that were chosen last."""
+        return len(self._chosen)
+
+    def keep_routes(self, routes: jax.Array | None) -> None:
+        """Lets the groups that were chosen last know which experts their prompts met."""
+        prefill = Prefill(routes)
+        for row, group in self._chosen:
+            group.prefill, group.row = prefill, row
 
     @property
     def num_waiting(self) -> int:
@@ -323,7 +361,7 @@ class Prefilled:
         if not queue.num_wanted(enough=1):
             self._share_out(num_free, new)
         groups = [group for of_shard in new for group in of_shard]
-        self.num_prompts = len(groups)
+        self._chosen = []
         if not groups:
             return None
         rows = self._num_rows(new)
@@ -334,6 +372,7 @@ class Prefilled:
             for row, group in enumerate(of_shard, index * rows):
                 tokens_BT[row, : len(group.tokens)] = group.tokens
                 pages_BM[row, : len(group.pages)] = group.pages
+                self._chosen.append((row, group))
         return tokens_BT, pages_BM
 
     def _take_requests(self, queue: Queue, num_free: Sequence[int], new: list[list[Group]]) -> None:

@@ -32,6 +32,7 @@ class Slots:
         # By place in the response: memory is only taken for places that a sample has come to.
         self._tokens_RB = np.zeros((max_response_length, size), np.int32)
         self._log_probs_RB = np.zeros((max_response_length, size), np.float32)
+        self._routes_RB: np.ndarray | None = None  # [R, B, L, c], once a chunk has some
         self.rows = Rows(
             token=np.zeros(size, np.int32),
             position=np.zeros(size, np.int32),
@@ -153,6 +154,11 @@ class Slots:
         place = rows.drawn[slot] + column, slot
         self._tokens_RB[place] = chunk.tokens[slot, column]
         self._log_probs_RB[place] = chunk.log_probs[slot, column]
+        if chunk.routes is not None:
+            if self._routes_RB is None:
+                shape = *self._tokens_RB.shape, *chunk.routes.shape[2:]
+                self._routes_RB = np.zeros(shape, chunk.routes.dtype)
+            self._routes_RB[place] = chunk.routes[slot, column]
         drew = np.flatnonzero(num_new_B)
         rows.token[drew] = chunk.tokens[drew, num_new_B[drew] - 1]
         rows.position[:] += num_new_B
@@ -166,8 +172,9 @@ class Slots:
                     length_B[slot], stopped_B[slot], finished_B[slot] = end, True, True
         samples = []
         for slot in np.flatnonzero(finished_B).tolist():
-            pending, length = self._samples[slot], int(length_B[slot])
+            pending, group, length = self._samples[slot], self._groups[slot], int(length_B[slot])
             assert pending is not None
+            assert group is not None
             samples.append(
                 Sample(
                     question_id=pending.request.question_id,
@@ -176,6 +183,8 @@ class Slots:
                     token_ids=tuple(self._tokens_RB[:length, slot].tolist()),
                     log_probs=self._log_probs_RB[:length, slot].copy(),
                     finish_reason="stop" if stopped_B[slot] else "length",
+                    prompt_routes=group.routes,
+                    routes=None if self._routes_RB is None else self._routes_RB[:length, slot].copy(),
                 )
             )
             self._leave(slot)
@@ -193,9 +202,11 @@ class Slots:
         for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM"):
             setattr(self, name, getattr(self, name)[order])
         longest = self.rows.drawn.max()
-        for name in ("_tokens_RB", "_log_probs_RB"):
+        for name in ("_tokens_RB", "_log_probs_RB", "_routes_RB"):
             old_RB = getattr(self, name)
-            new_RB = np.zeros((len(old_RB), size), old_RB.dtype)
+            if old_RB is None:
+                continue
+            new_RB = np.zeros((len(old_RB), size, *old_RB.shape[2:]), old_RB.dtype)
             new_RB[:longest] = old_RB[:longest, order]
             setattr(self, name, new_RB)
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})

@@ -283,6 +283,8 @@ def train_samples(round_: Round, player: Player) -> list[TrainSample]:
             record.sample.log_probs,
             record.advantage,
             record.shaped_reward or 0.0,
+            record.sample.prompt_routes,
+            record.sample.routes,
         )
         for record in records
         if _trains(record, player)
@@ -302,4 +304,6 @@ def _sample_record(player: Player, sample: Sample) -> SampleRecord:
         log_probs=tuple(sample.log_probs.tolist()),
         finish_reason=sample.finish_reason,
         textless_tokens=player.tokenizer.num_textless(sample.token_ids),
+        prompt_routes=sample.prompt_routes,
+        routes=sample.routes,
     )

@@ -30,7 +30,7 @@ from codea1.learn.batch import row_shapes, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
 from codea1.learn.update import SKIPPED_STEPS, TrainState, Update, init_state, state_shardings
 from codea1.models import huggingface, qwen2
-from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, require_learnable, tiny_model
+from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, tiny_model
 from codea1.models.files import ModelFolder
 from codea1.models.qwen2 import Params
 from codea1.players.functions import model_config
@@ -102,7 +102,6 @@ def _from_model(config: ConfigDict, mesh: Mesh) -> Setup:
             f"config.sft.start: the chat template of {config.sft.start} begins thoughts, and these suites have none: "
             "set config.test.thinking to off, where it allows that, or start from another model."
         )
-    require_learnable("config.sft.start", checkpoint.config)
     shape = model_config(config, checkpoint.config, mesh)
     questions = questions_of(config, "train")
     world = world_of(config.data.train.source)

@@ -121,7 +121,8 @@ def player(max_prompt_length: int) -> ConfigDict:
     # adapter_model.safetensors, as PEFT has them: the base is the folder that they name.
     c.model = ""
     # Of codea1.models.config.PUBLISHED; the folder must agree, and `compile_tpu` needs no folder then.
-    c.shape = one_of("", ("", *(f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b"))))
+    of_qwen2 = [f"qwen2.5-coder-{size}" for size in ("0.5b", "1.5b", "3b", "7b", "14b", "32b")]
+    c.shape = one_of("", ("", *of_qwen2, "qwen3-coder-30b-a3b"))
     c.max_prompt_length = positive(max_prompt_length)  # tokens
     c.prompt_lengths = lengths()  # tokens: further lengths that shorter prompts are padded to; each is compiled for
     c.max_response_length = positive(4096)  # tokens

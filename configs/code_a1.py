@@ -102,7 +102,11 @@ FITS_ADAPTERS = {
     ("7b", "v5e-8"): Fit(4, 128, 6),
     ("14b", "v5e-16"): Fit(8, 128, 5),
     ("32b", "v6e-16"): Fit(8, 256, 10),
+    ("30b-a3b", "v6e-16"): Fit(1, 32, 12),
+    ("30b-a3b", "v5p-8"): Fit(1, 128, 48),
 }
+# Those that are not of Qwen2.5-Coder: shape and folder.
+OTHERS = {"30b-a3b": ("qwen3-coder-30b-a3b", "Qwen3-Coder-30B-A3B-Instruct")}
 SLICES = (
     *(f"size={size},topology={topology}" for size, topology in FITS),
     *(f"size={size},lora={RANK},topology={topology}" for size, topology in FITS_ADAPTERS),
@@ -127,13 +131,14 @@ def get_config(arg: str | None = None) -> ConfigDict:
         raise BadInput(f"{name} is not among the shipped ones: {', '.join(SLICES)}.")
     fit = fits[arg.size, arg.topology]
     data_parallel = num_chips(arg.topology) // fit.tensor
+    of_qwen2 = f"qwen2.5-coder-{arg.size}", f"Qwen2.5-Coder-{arg.size.upper()}-Instruct"
+    shape, folder = OTHERS.get(arg.size, of_qwen2)
     c = default_config()
     c.seed = arg.seed
     for name in ("train", "validation", "test"):
         c.data[name].source = f"{arg.data}/{name}.parquet"
     for player in (c.code, c.test):
-        player.shape = f"qwen2.5-coder-{arg.size}"
-        player.model = f"{arg.models}/Qwen2.5-Coder-{arg.size.upper()}-Instruct"
+        player.shape, player.model = shape, f"{arg.models}/{folder}"
         player.micro_batch_size = data_parallel  # one of the longest rows on each
         player.share_prompts = True
         player.lora.rank = arg.lora

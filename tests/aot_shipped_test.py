@@ -114,8 +114,9 @@ def test_each_size_has_the_model_of_its_size_for_both_players():
     for name in (*PAPERS_RUNS, *OF_ADAPTERS):
         size = name.split("size=")[1].split(",")[0]
         for player in (CONFIGS[name].code, CONFIGS[name].test):
-            assert player.shape == f"qwen2.5-coder-{size}"
-            assert player.model.endswith(f"/Qwen2.5-Coder-{size.upper()}-Instruct")
+            family = "Qwen3" if size == "30b-a3b" else "Qwen2.5"
+            assert player.shape == f"{family.lower()}-coder-{size}"
+            assert player.model.endswith(f"/{family}-Coder-{size.upper()}-Instruct")
 
 
 def test_documented_memory_and_times_are_the_compilers():

@@ -59,12 +59,12 @@ def test_the_update_is_what_xla_counts(policy):
     assert found == pytest.approx(expected, rel=0.01)
 
 
-@pytest.mark.parametrize("name", ["0.5b", "7b"])
+@pytest.mark.parametrize("name", ["qwen2.5-coder-0.5b", "qwen2.5-coder-7b", "qwen3-coder-30b-a3b"])
 def test_weights_are_those_of_the_model(name: str):
-    model = PUBLISHED[f"qwen2.5-coder-{name}"]
+    model = PUBLISHED[name]
     flat = jax.tree_util.tree_leaves_with_path(nnx.to_pure_dict(qwen2.abstract(model)[1]))
     paths = ((jax.tree_util.keystr(path), leaf.size) for path, leaf in flat)
-    kinds = ("kernel", "embedding", "lm_head")
+    kinds = ("kernel", "embedding", "lm_head", "router", "experts")
     assert work.num_weights(model) == sum(size for path, size in paths if any(kind in path for kind in kinds))
 
 
@@ -75,6 +75,14 @@ def test_decoding_reads_all_weights_on_every_copy_and_all_of_the_cache():
     assert one.hbm_bytes == weights + 64 * 1000 * 57344  # 56 KiB of keys and values per token
     assert four.hbm_bytes - one.hbm_bytes == 3 * weights
     assert one.flops == four.flops
+
+
+def test_experts_are_read_where_they_lie():
+    model = PUBLISHED["qwen3-coder-30b-a3b"]
+    one, four = (work.decode_step(model, 64, 1000, Cut(data, data, 1)) for data in (1, 4))
+    attention_and_head = 2 * (model.num_layers * (2 * 2048 * 4096 + 2 * 2048 * 512 + 2048 * 128) + 151936 * 2048)
+    assert four.hbm_bytes - one.hbm_bytes == 3 * attention_and_head
+    assert four.ici_bytes == 64 * 2048 * 48 * 3 * (2 + 4)  # rows in bfloat16, sums in float32, to three others
 
 
 def test_publishing_gathers_what_a_chip_lacks():

@@ -57,7 +57,8 @@ def _table(model: Qwen2Config, mesh: jax.sharding.AbstractMesh) -> dict[str, str
 
 
 def _spec(cut: jax.sharding.NamedSharding) -> str:
-    return "(" + ", ".join(axis or "-" for axis in cut.spec) + ")"
+    axes = ["-" if not axis else axis if isinstance(axis, str) else " x ".join(axis) for axis in cut.spec]
+    return f"({', '.join(axes)})"
 
 
 if __name__ == "__main__":

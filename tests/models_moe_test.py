@@ -12,8 +12,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from codea1.lab import model_writer
-from codea1.models import moe, qwen2
-from codea1.models.config import Qwen2Config
+from codea1.models import flops, moe, qwen2
+from codea1.models.config import PUBLISHED, Qwen2Config
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load
 from tests.models_qwen2_test import MOE, write_checkpoint
@@ -58,6 +58,16 @@ def test_values_and_gradients_are_those_of_the_formula(platform: str, norm_exper
     config = dataclasses.replace(MOE, platform=platform, norm_experts=norm_experts)
     found, expected = (with_gradients(function, config)(*layer()) for function in (chosen, every_expert))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), found, expected)
+
+
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])
+def test_gradients_of_kernels_are_float32_where_products_are_not(platform: str):
+    config = dataclasses.replace(MOE, platform=platform, dtype="bfloat16")
+    _, (_, _, *gradients) = with_gradients(chosen, config)(*layer())
+    _, (_, _, *expected) = with_gradients(every_expert, MOE)(*layer())
+    for found, exact in zip(gradients, expected, strict=True):
+        assert np.any(found != found.astype(jnp.bfloat16).astype(jnp.float32))
+        assert np.linalg.norm(found - exact) < 0.02 * np.linalg.norm(exact)
 
 
 def test_rows_that_all_choose_the_same_expert_are_computed():
@@ -160,19 +170,12 @@ def test_gradients_of_a_scan_route_in_full_precision():
 
 
 def test_the_published_mixture_has_its_counts():
-    """Qwen3-Coder-30B-A3B: 30.5 billion parameters."""
-    config = dataclasses.replace(
-        MOE,
-        vocab_size=151936,
-        hidden_size=2048,
-        intermediate_size=768,
-        num_layers=48,
-        num_heads=32,
-        num_kv_heads=4,
-        head_dim=128,
-        num_experts=128,
-        experts_per_token=8,
-        tie_word_embeddings=False,
-    )
+    """Qwen3-Coder-30B-A3B: 30.5 billion parameters, 3.3 of them active."""
+    config = PUBLISHED["qwen3-coder-30b-a3b"]
     _, params = qwen2.abstract(config)
     assert sum(x.size for x in jax.tree.leaves(params)) == pytest.approx(30.53e9, abs=0.01e9)
+    active = config.num_layers * flops.active_weights(config) + 2 * flops.head_weights(config)
+    assert active == pytest.approx(3.35e9, abs=0.01e9)
+    assert config.num_layers * flops.adapter_weights(dataclasses.replace(config, lora_rank=16)) / 1e6 == pytest.approx(
+        13.4, abs=0.1
+    )

@@ -13,6 +13,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from codea1 import sharding
+from codea1.lab.model_writer import _part
 from codea1.models import attention, kv_cache, qwen2
 from codea1.models.config import tiny_model
 from codea1.models.kv_cache import KVCache
@@ -145,15 +146,29 @@ def test_constrain_refuses_names_it_cannot_place():
             sharding.constrain(jnp.ones((8, 4)), "batch", "time")
 
 
+@pytest.mark.parametrize("places", [1 << 16, 64])
+@pytest.mark.parametrize("skewed", [False, True])  # to the experts of one or two devices
 @pytest.mark.parametrize("sizes", [(1, 4, 2), (1, 8, 1), (2, 2, 2), (1, 1, 8)])
-def test_rows_move_to_experts_that_stay(sizes):
+def test_rows_move_to_experts_that_stay(sizes, skewed, places, monkeypatch):
     """Gradients too: with its default check `jax.shard_map` would give wrong ones (JAX 0.10.2)."""
-    arrays = (np.repeat(layer()[0], 2, axis=0), *layer()[1:])
+    monkeypatch.setattr("codea1.models.moe._PLACES", places)  # 64: one part of the rows after another
+    x_BTD, router_De, *kernels = np.repeat(layer()[0], 2, axis=0), *layer()[1:]
+    if skewed:
+        x_BTD, router_De = np.abs(x_BTD), router_De + 2 * (np.arange(MOE.num_experts) < 4).astype(np.float32)
+    arrays = x_BTD, router_De, *kernels
     expected = with_gradients(chosen, MOE)(*arrays)
     experts = sharding.make_mesh(*sizes)
     with jax.set_mesh(experts):
         found = with_gradients(chosen, MOE)(*arrays)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), found, expected)
+
+
+def test_an_expert_is_written_without_gathering_the_others():
+    x = np.random.default_rng(0).normal(size=(3, 16, 24, 8)).astype(np.float32)
+    x[2, 13, 0, 0] = -0.0
+    cut = jax.device_put(x, NamedSharding(mesh, P(None, ("fsdp", "tensor"))))
+    np.testing.assert_array_equal(np.asarray(_part(cut, (2, 13))).view(np.uint32), x[2, 13].view(np.uint32))
+    assert collectives(_part.lower(cut, (2, 13)).compile()) == {"all-reduce"}
 
 
 def test_splash_attention_stays_on_its_device_and_equals_dense():

@@ -180,8 +180,16 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 @jax.jit
 def _part(array: jax.Array, index: Index) -> jax.Array:
-    for number in index:
-        array = jax.lax.dynamic_index_in_dim(array, number, keepdims=False)
+    if not index:
+        return array
+    layer, *expert = index
+    array = jax.lax.dynamic_index_in_dim(array, layer, keepdims=False)
+    for number in expert:
+        # As a sum of bits: a slice of what lies cut over devices is made of all of it, gathered for each expert.
+        bits = jax.lax.bitcast_convert_type(array, f"uint{8 * array.dtype.itemsize}")
+        is_it = jnp.arange(len(bits)).reshape(-1, *[1] * (bits.ndim - 1)) == number
+        whole = jnp.sum(jnp.where(is_it, bits, 0), axis=0, dtype=bits.dtype)
+        array = jax.lax.bitcast_convert_type(whole, array.dtype)
     return array
 
 

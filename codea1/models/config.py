@@ -125,9 +125,12 @@ def _qwen(vocab: int, hidden: int, mlp: int, layers: int, heads: int, kv_heads: 
 
 
 # In which the published sizes differ.
-SIZES = ("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim")
+SIZES = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_layers", "num_heads", "num_kv_heads", "head_dim"),
+    *("num_experts", "experts_per_token"),
+)
 
-# The config.json of each Qwen/Qwen2.5-Coder-*B-Instruct on the Hugging Face hub.
+# The config.json of each Qwen/Qwen2.5-Coder-*B-Instruct on the Hugging Face hub, and of Qwen3-Coder-30B-A3B-Instruct.
 PUBLISHED = {
     "qwen2.5-coder-0.5b": _qwen(151936, 896, 4864, 24, 14, 2),
     "qwen2.5-coder-1.5b": _qwen(151936, 1536, 8960, 28, 12, 2),
@@ -135,6 +138,16 @@ PUBLISHED = {
     "qwen2.5-coder-7b": _qwen(152064, 3584, 18944, 28, 28, 4, tied=False),
     "qwen2.5-coder-14b": _qwen(152064, 5120, 13824, 48, 40, 8, tied=False),
     "qwen2.5-coder-32b": _qwen(152064, 5120, 27648, 64, 40, 8, tied=False),
+    "qwen3-coder-30b-a3b": dataclasses.replace(
+        _qwen(151936, 2048, 768, 48, 32, 4, tied=False),
+        head_dim=128,
+        rope_theta=1e7,
+        max_positions=262144,
+        qkv_bias=False,
+        qk_norm=True,
+        num_experts=128,
+        experts_per_token=8,
+    ),
 }
 
 # The special tokens of their tokenizers: <|im_end|> ends an answer, <|endoftext|> pads.

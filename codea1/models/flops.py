@@ -33,6 +33,11 @@ def layer_weights(model: Qwen2Config) -> int:
     return _layer_weights(model, model.num_experts or 1)
 
 
+def expert_weights(model: Qwen2Config) -> int:
+    """Counts the weights of one layer's experts, which lie cut over all chips; 0 where there are none."""
+    return 3 * model.hidden_size * model.intermediate_size * model.num_experts
+
+
 def active_weights(model: Qwen2Config) -> int:
     """Counts the weights of one layer by which a token is multiplied."""
     return _layer_weights(model, model.experts_per_token or 1)

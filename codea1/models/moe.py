@@ -6,6 +6,7 @@ CPU in blocks of one expert, because XLA for CPU multiplies every row by every e
 on a CPU alone; XLA for GPU may expand it too. Axes have the letters of `codea1.models`.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from codea1.models.weights import gathered, own_rows, product, rows_of_all
 from codea1.sharding import EMBED_AXIS, TENSOR_AXIS, Array, mesh_of, on_each_device
 
 _BLOCK = 32  # rows of one expert that a CPU multiplies at once
+_PLACES = 1 << 16  # rows times their experts that lie sorted at once: of more, one part after another
 
 
 class Routing(NamedTuple):
@@ -74,19 +76,27 @@ def mixed(
     config: Qwen2Config,
 ) -> Float[Array, "B T D"]:
     """Computes the sums of SwiGLU experts, weighted by `weight_BTc`, in the dtype of x."""
-    is_cut, chosen_BTc = not mesh_of(x_BTD).empty, chosen_BTc.astype(jnp.int32)
+    mesh, chosen_BTc = mesh_of(x_BTD), chosen_BTc.astype(jnp.int32)
+
+    def of_rows(kernels: tuple[Array, ...], *rows: Array) -> Array:
+        if mesh.empty:
+            flat = [x.reshape(-1, x.shape[-1]) for x in rows]
+            return _of_experts(flat, kernels, jnp.int32(0), config)
+        number = jax.lax.axis_index(EMBED_AXIS) * jax.lax.axis_size(TENSOR_AXIS) + jax.lax.axis_index(TENSOR_AXIS)
+        y_XD = _of_experts([*map(rows_of_all, rows)], kernels, number * len(kernels[0]), config)
+        return own_rows(jax.lax.psum(y_XD, TENSOR_AXIS))
 
     def of_device(x_BTD: Array, chosen_BTc: Array, weight_BTc: Array, *kernels: Array) -> Array:
-        first = jnp.int32(0)
-        if is_cut:
-            number = jax.lax.axis_index(EMBED_AXIS) * jax.lax.axis_size(TENSOR_AXIS) + jax.lax.axis_index(TENSOR_AXIS)
-            first = number * len(kernels[0])
-        x_XD, chosen_Xc, weight_Xc = (
-            rows_of_all(rows) if is_cut else rows.reshape(-1, rows.shape[-1])
-            for rows in (x_BTD, chosen_BTc, weight_BTc)
-        )
-        y_XD = _of_experts(x_XD, chosen_Xc, weight_Xc, kernels, first, config)
-        return (own_rows(jax.lax.psum(y_XD, TENSOR_AXIS)) if is_cut else y_XD).reshape(x_BTD.shape)
+        rows = x_BTD, chosen_BTc, weight_BTc
+        length, c = x_BTD.shape[0] * x_BTD.shape[1], chosen_BTc.shape[-1]
+        most = max(_PLACES // (c * (1 if mesh.empty else mesh.shape[EMBED_AXIS])), 1)
+        part = next(size for size in range(min(most, length), 0, -1) if length % size == 0)
+        if part == length:
+            return of_rows(kernels, *rows).reshape(x_BTD.shape)
+        # What a part needs for its gradients is computed again.
+        parts = [x.reshape(length // part, 1, part, x.shape[-1]) for x in rows]
+        step = jax.checkpoint(lambda _, part: (None, of_rows(kernels, *part)), prevent_cse=False)
+        return jax.lax.scan(step, None, parts)[1].reshape(x_BTD.shape)
 
     rows, experts = ("batch", None, None), ("experts", None, None)
     y_BTD = on_each_device(of_device, (rows, rows, rows, experts, experts, experts), rows)(
@@ -96,29 +106,32 @@ def mixed(
 
 
 def _of_experts(
-    x_XD: Float[Array, "X D"],
-    chosen_Xc: Int[Array, "X c"],
-    weight_Xc: Float32[Array, "X c"],
-    kernels: tuple[Array, ...],
-    first: Int[Array, ""],
-    config: Qwen2Config,
+    rows: Sequence[Array], kernels: tuple[Array, ...], first: Int[Array, ""], config: Qwen2Config
 ) -> Float32[Array, "X D"]:
-    """Computes what the experts from `first` on, whose kernels these are, add to the rows."""
-    gate_eDF, up_eDF, down_eFD = kernels
-    places = _Sorted.of(chosen_Xc, first, len(gate_eDF), _BLOCK if config.platform == "cpu" else 1)
-    rows_nD = x_XD.at[places.row_n].get(mode="fill", fill_value=0)
+    """Computes what the experts from `first` on, whose kernels these are, add to rows, chosen experts and weights."""
+    (x_XD, chosen_Xc, weight_Xc), (gate_eDF, up_eDF, down_eFD) = rows, kernels
+    block = _BLOCK if config.platform == "cpu" else 1
+    places = _Sorted.of(chosen_Xc, first, len(gate_eDF), block)
 
-    def multiply(rows: Array, kernel: Array) -> Array:
-        if config.platform == "cpu":
-            return _product_of_blocks(rows, kernel, places.expert_n[::_BLOCK], config.dtype)
-        factors = rows.astype(config.dtype), kernel.astype(config.dtype)
-        return jax.lax.ragged_dot(*factors, places.size_e, preferred_element_type=jnp.float32).astype(x_XD.dtype)
+    def computed(n: int) -> Float32[Array, "X D"]:
+        def multiply(rows: Array, kernel: Array) -> Array:
+            if config.platform == "cpu":
+                return _product_of_blocks(rows, kernel, places.expert_n[:n:_BLOCK], config.dtype)
+            return _ragged_product(rows, kernel, places.size_e, config.dtype)
 
-    hidden_nF = jax.nn.silu(multiply(rows_nD, gate_eDF)) * multiply(rows_nD, up_eDF)
-    y_nD = multiply(hidden_nF, down_eFD).astype(jnp.float32)
-    # By a gather, which adds in a fixed order. A place beyond the last belongs to another device's expert: it adds 0.
-    y_XcD = y_nD.at[places.place_Xc].get(mode="fill", fill_value=0)
-    return jnp.einsum("XcD,Xc->XD", y_XcD, weight_Xc)
+        rows_nD = x_XD.at[places.row_n[:n]].get(mode="fill", fill_value=0)
+        hidden_nF = jax.nn.silu(multiply(rows_nD, gate_eDF)) * multiply(rows_nD, up_eDF)
+        y_nD = multiply(hidden_nF, down_eFD).astype(jnp.float32)
+        # By a gather, which adds in a fixed order. A place from n on belongs to another device's expert: it adds 0.
+        y_XcD = y_nD.at[places.place_Xc].get(mode="fill", fill_value=0)
+        return jnp.einsum("XcD,Xc->XD", y_XcD, weight_Xc)
+
+    # There are places for all rows at these experts, and most are at others. Twice their share mostly suffices.
+    n = len(places.row_n)
+    few = -(-2 * n * len(gate_eDF) // (config.num_experts * block)) * block
+    if few >= n:
+        return computed(n)
+    return jax.lax.cond(jnp.sum(places.size_e) <= few, lambda: computed(few), lambda: computed(n))
 
 
 class _Sorted(NamedTuple):
@@ -146,6 +159,33 @@ class _Sorted(NamedTuple):
         expert_n = jnp.searchsorted(jnp.cumsum(size_e), jnp.arange(n), side="right").astype(jnp.int32)
         place_Xc = jnp.zeros_like(place_I).at[order_I].set(place_I).reshape(X, c)
         return cls(row_n, jnp.minimum(expert_n, experts - 1), size_e, place_Xc)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _ragged_product(
+    rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], size_e: Int32[Array, " e"], dtype: DTypeLike
+) -> Float[Array, "n O"]:
+    """Multiplies rows that lie sorted by expert, in `dtype`. XLA's own gradient of a kernel would be in `dtype` too."""
+    return _ragged(rows_nE, kernel_eEO, size_e, dtype, (1, 1), [0]).astype(rows_nE.dtype)
+
+
+def _ragged(
+    a: Array, b: Array, size_e: Array, dtype: DTypeLike, contracted: tuple[int, int], groups: list[int]
+) -> Array:
+    axes = ((contracted[:1], contracted[1:]), ((), ()))
+    how = jax.lax.RaggedDotDimensionNumbers(axes, lhs_ragged_dimensions=[0], rhs_group_dimensions=groups)
+    factors = a.astype(dtype), b.astype(dtype)
+    return jax.lax.ragged_dot_general(*factors, size_e, how, preferred_element_type=jnp.float32)
+
+
+def _ragged_backward(dtype: DTypeLike, residuals: tuple, y_bar_nO: Float[Array, "n O"]) -> tuple[Array, Array, None]:
+    rows_nE, kernel_eEO, size_e = residuals
+    rows_bar_nE = _ragged(y_bar_nO, kernel_eEO, size_e, dtype, (1, 2), [0]).astype(rows_nE.dtype)
+    kernel_bar_eEO = _ragged(rows_nE, y_bar_nO, size_e, dtype, (0, 0), [])
+    return rows_bar_nE, kernel_bar_eEO.astype(kernel_eEO.dtype), None
+
+
+_ragged_product.defvjp(lambda *factors: (_ragged_product(*factors), factors[:3]), _ragged_backward)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))

@@ -12,6 +12,7 @@ from codea1.models.flops import (
     active_weights,
     adapter_weights,
     attention_flops,
+    expert_weights,
     frozen_gradients,
     head_flops,
     head_weights,
@@ -111,14 +112,14 @@ def optimizer(model: Qwen2Config) -> Work:
 
 def publish(model: Qwen2Config, cut: Cut) -> Work:
     """Counts every chip's copy of the weights for generation, gathered from all chips that hold parts."""
-    copies = BF16 * num_weights(model) * cut.data
+    copies = BF16 * _gathered_weights(model) * cut.data
     return Work(0, copies, copies * _others(cut.fsdp))
 
 
 def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
     """Counts the prefill of so many prompts."""
     tokens = prompts * length
-    weights = BF16 * model.num_layers * layer_weights(model) * cut.data
+    weights = _read(model, model.num_layers * layer_weights(model), cut)
     between = _activations_between_chips(model, tokens, cut)
     return Work(layers_flops(model, prompts, length), weights + tokens * cache_bytes(model), between)
 
@@ -127,7 +128,7 @@ def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut) -> Wor
     """Counts one token in every slot, with attention over so many positions in each on average."""
     attention = 4 * slots * positions * model.num_heads * model.head_dim * model.num_layers
     flops = 2 * slots * model.num_layers * active_weights(model) + attention + head_flops(model, slots)
-    weights = BF16 * (model.num_layers * layer_weights(model) + head_weights(model)) * cut.data
+    weights = _read(model, model.num_layers * layer_weights(model) + head_weights(model), cut)
     return Work(flops, weights + slots * positions * cache_bytes(model), _activations_between_chips(model, slots, cut))
 
 
@@ -138,18 +139,34 @@ def cache_bytes(model: Qwen2Config) -> int:
 
 def _pass(model: Qwen2Config, tokens: int, cut: Cut) -> Work:
     """Counts the traffic of one pass over the layers: weights gathered in bfloat16, activations written and read."""
-    weights = BF16 * num_weights(model) * cut.data
-    # Per layer and token: the residual stream twice, queries, keys, values, and the three of the MLP.
-    D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
+    # Per layer and token: the residual stream twice, queries, keys, values, and the three of the MLP or each expert.
+    D, F, h = model.hidden_size, model.intermediate_size * (model.experts_per_token or 1), model.head_dim
     per_token = 4 * D + (model.num_heads + 2 * model.num_kv_heads) * h + 3 * F
     activations = 2 * BF16 * tokens * model.num_layers * per_token
-    between = weights * _others(cut.fsdp) + _activations_between_chips(model, tokens, cut)
-    return Work(0, 2 * weights + activations, between)
+    gathered = BF16 * _gathered_weights(model) * cut.data
+    between = gathered * _others(cut.fsdp) + _activations_between_chips(model, tokens, cut)
+    return Work(0, gathered + _read(model, num_weights(model), cut) + activations, between)
+
+
+def _gathered_weights(model: Qwen2Config) -> int:
+    """Counts the weights that every chip needs whole, or its part along `tensor` of: all but experts."""
+    return num_weights(model) - model.num_layers * expert_weights(model)
+
+
+def _read(model: Qwen2Config, weights: int, cut: Cut) -> float:
+    """Counts the bytes of so many weights that all chips read, of which each reads its own experts."""
+    experts = model.num_layers * expert_weights(model)
+    return BF16 * ((weights - experts) * cut.data + experts * cut.data // cut.fsdp)
 
 
 def _activations_between_chips(model: Qwen2Config, tokens: int, cut: Cut) -> float:
-    """Counts two sums per layer over chips that share its heads and MLP, each two exchanges of the residual stream."""
-    return 4 * BF16 * tokens * model.hidden_size * model.num_layers * (cut.tensor - 1)
+    """Counts two sums per layer over chips that share its heads and MLP, each two exchanges of the residual stream.
+
+    To experts all chips of a replica send their rows, and get float32 sums back.
+    """
+    sums = 4 * BF16 * (cut.tensor - 1)
+    rows = (BF16 + F32) * (cut.fsdp - 1) * cut.tensor if model.num_experts else 0
+    return (sums + rows) * tokens * model.hidden_size * model.num_layers
 
 
 def _others(parts: int) -> float:

@@ -26,18 +26,12 @@ from codea1.players.player import Player
 NOT_PROMISED = ("time/", "perf/", "sandbox/", "storage/", "code/update_tflops", "test/update_tflops")
 
 
-def make_model_folder(folder: Path, vocab_size: int = 448, num_layers: int = 2) -> Path:
-    """Fills a folder and returns it."""
+def make_model_folder(folder: Path, vocab_size: int = 448, **changes: Any) -> Path:
+    """Fills a folder with a model of such sizes, and returns it."""
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=500), vocab_size)
-    shape = Qwen2Config(
-        vocab_size=tokenizer.vocab_size,
-        hidden_size=32,
-        intermediate_size=64,
-        num_layers=num_layers,
-        num_heads=4,
-        num_kv_heads=2,
-        head_dim=8,
-    )
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 64, "num_layers": 2, "num_heads": 4}
+    sizes |= {"vocab_size": tokenizer.vocab_size, "num_kv_heads": 2, "head_dim": 8} | changes
+    shape = Qwen2Config(**sizes)
     model_writer.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
     tokenizer.save(folder)
     return folder

@@ -2,7 +2,6 @@
 
 import dataclasses
 import shutil
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +10,6 @@ import pytest
 from flax import nnx
 
 from bench.micro_run import make_micro_config, make_model_folder
-from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample, micro_batches, row_shapes
 from codea1.learn.log_probs import model_log_probs
 from codea1.models import qwen2
@@ -20,7 +18,6 @@ from codea1.rollout.engine import Engine, Request, Sample
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.sharding import TRAIN_RULES, make_mesh, param_shardings
-from tests.model_folders import load
 from tests.models_qwen2_test import MOE
 from tests.train_test import assert_same_run, scripting, train
 
@@ -119,23 +116,9 @@ def test_with_replay_the_log_probs_of_another_arithmetic_are_nearer(policy, samp
     assert replayed.max() < chosen.max()
 
 
-def moe_folder(folder: Path) -> Path:
-    """A mixture of experts with the tokenizer of the other runs."""
-    make_model_folder(folder)
-    shape, _ = load(folder)
-    for name in ("model.safetensors", "config.json"):
-        (folder / name).unlink()
-    shape = dataclasses.replace(MODEL, vocab_size=shape.vocab_size)
-    model_writer.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
-    return moe_folder(tmp_path_factory.mktemp("moe"))
-
-
-def test_a_run_that_was_stopped_ends_as_the_whole_one(folder, data_folder, tmp_path):
+def test_a_run_that_was_stopped_ends_as_the_whole_one(data_folder, tmp_path):
+    experts = {"num_experts": 8, "experts_per_token": 2, "qkv_bias": False, "qk_norm": True}
+    folder = make_model_folder(tmp_path / "model", **experts)
     config = make_micro_config(folder, data_folder)
     for player in (config.code, config.test):
         player.lora.rank, player.lora.alpha, player.share_prompts = 4, 8.0, True

@@ -150,8 +150,16 @@ def _content(shard: Mapping[str, tuple[str, Index]], arrays: Mapping[str, jax.Ar
         tensor, array = TENSORS[path], arrays[path]
         described[stored] = tensor.whole_shape(array.shape), array.dtype
     yield make_header(described)
+    held: dict[str, tuple[Index, np.ndarray]] = {}  # all experts of a layer: they lie cut over all devices
     for path, index in shard.values():
-        yield _to_stored(TENSORS[path], to_host(_part(arrays[path], index))).reshape(-1).view(np.uint8).data
+        layer, expert = index[:1], index[1:]
+        if not expert:
+            part = to_host(_layer(arrays[path], layer))
+        else:
+            if path not in held or held[path][0] != layer:
+                held[path] = layer, to_host(_layer(arrays[path], layer))
+            part = held[path][1][expert]
+        yield _to_stored(TENSORS[path], part).reshape(-1).view(np.uint8).data
 
 
 def _dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, tuple[str, Index]]]:
@@ -179,18 +187,8 @@ def _natural(name: str) -> list[tuple[int, str]]:
 
 
 @jax.jit
-def _part(array: jax.Array, index: Index) -> jax.Array:
-    if not index:
-        return array
-    layer, *expert = index
-    array = jax.lax.dynamic_index_in_dim(array, layer, keepdims=False)
-    for number in expert:
-        # As a sum of bits: a slice of what lies cut over devices is made of all of it, gathered for each expert.
-        bits = jax.lax.bitcast_convert_type(array, f"uint{8 * array.dtype.itemsize}")
-        is_it = jnp.arange(len(bits)).reshape(-1, *[1] * (bits.ndim - 1)) == number
-        whole = jnp.sum(jnp.where(is_it, bits, 0), axis=0, dtype=bits.dtype)
-        array = jax.lax.bitcast_convert_type(whole, array.dtype)
-    return array
+def _layer(array: jax.Array, layer: Index) -> jax.Array:
+    return jax.lax.dynamic_index_in_dim(array, *layer, keepdims=False) if layer else array
 
 
 def _to_stored(tensor: Tensor, x: np.ndarray) -> np.ndarray:

@@ -165,7 +165,7 @@ class _Sorted(NamedTuple):
 def _ragged_product(
     rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], size_e: Int32[Array, " e"], dtype: DTypeLike
 ) -> Float[Array, "n O"]:
-    """Multiplies rows that lie sorted by expert, in `dtype`. XLA's own gradient of a kernel would be in `dtype` too."""
+    """Multiplies rows that lie sorted by expert, in `dtype`. JAX would make a kernel's gradient in `dtype` too."""
     return _ragged(rows_nE, kernel_eEO, size_e, dtype, (1, 1), [0]).astype(rows_nE.dtype)
 
 

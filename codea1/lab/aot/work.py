@@ -154,7 +154,7 @@ def _gathered_weights(model: Qwen2Config) -> int:
 
 
 def _read(model: Qwen2Config, weights: int, cut: Cut) -> float:
-    """Counts the bytes of so many weights that all chips read, of which each reads its own experts."""
+    """Counts the bytes of so many weights that all chips read, experts each once in a replica."""
     experts = model.num_layers * expert_weights(model)
     return BF16 * ((weights - experts) * cut.data + experts * cut.data // cut.fsdp)
 

@@ -162,10 +162,10 @@ TOTALS = (
         "lines that training imports, with the sandbox's children",
         lambda: lines(map(FILES.get, closure())),
         24422,
-        25770,
+        25810,
         22500,
     ),
-    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38960, 34500),
+    Total("lines of the package", lambda: lines(FILES.values()), 41333, 39005, 34500),
     Total(
         "lines of codea1/lab",
         lambda: lines(FILES[module] for module in FILES if is_behind(module)),

@@ -145,20 +145,22 @@ def test_constrain_refuses_names_it_cannot_place():
             sharding.constrain(jnp.ones((8, 4)), "batch", "time")
 
 
-@pytest.mark.parametrize("places", [1 << 16, 64])
+@pytest.mark.parametrize("platform", ["cpu", "gpu"])  # blocks, and the ragged product
+@pytest.mark.parametrize("places", [1 << 16, 72])
 @pytest.mark.parametrize("skewed", [False, True])  # to the experts of one or two devices
 @pytest.mark.parametrize("sizes", [(1, 4, 2), (1, 8, 1), (2, 2, 2), (1, 1, 8)])
-def test_rows_move_to_experts_that_stay(sizes, skewed, places, monkeypatch):
+def test_rows_move_to_experts_that_stay(sizes, skewed, places, platform, monkeypatch):
     """Gradients too: with its default check `jax.shard_map` would give wrong ones (JAX 0.10.2)."""
-    monkeypatch.setattr("codea1.models.moe._PLACES", places)  # 64: one part of the rows after another
+    monkeypatch.setattr("codea1.models.moe.PLACES", places)  # 72: one part of the rows after another
     x_BTD, router_De, *kernels = np.repeat(layer()[0], 2, axis=0), *layer()[1:]
     if skewed:
         x_BTD, router_De = np.abs(x_BTD), router_De + 2 * (np.arange(MOE.num_experts) < 4).astype(np.float32)
     arrays = x_BTD, router_De, *kernels
-    expected = with_gradients(chosen, MOE)(*arrays)
+    config = dataclasses.replace(MOE, platform=platform)
+    expected = with_gradients(chosen, config)(*arrays)
     experts = sharding.make_mesh(*sizes)
     with jax.set_mesh(experts):
-        found = with_gradients(chosen, MOE)(*arrays)
+        found = with_gradients(chosen, config)(*arrays)
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5), found, expected)
 
 

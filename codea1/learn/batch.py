@@ -130,13 +130,15 @@ def micro_batches(
     (first-fit decreasing). A group that is longer than every shape is cut, and its prompt repeated.
 
     Raises ValueError when a sample is longer than every shape or has no prompt, its log_probs do not match its tokens,
-    or its advantage is not finite.
+    its advantage is not finite, or it has routes and another has none.
     """
     for sample in samples:
         if not sample.prompt_ids:
             raise ValueError("a sequence has no prompt, so its first token cannot be predicted")
         if len(sample.log_probs) != len(sample.token_ids):
             raise ValueError(f"a sequence has {len(sample.token_ids)} tokens but {len(sample.log_probs)} log_probs")
+        if (sample.routes is None) != (samples[0].routes is None):
+            raise ValueError("some sequences have the experts of their tokens, and others have not")
         if not np.isfinite(sample.advantage):
             raise ValueError(f"a sequence has advantage {sample.advantage}")
         if share_prompts and len(sample.token_ids) >= 1 << RESPONSE_BITS:  # and the prompt's last token

@@ -8,7 +8,7 @@ on a CPU alone; XLA for GPU may expand it too. Axes have the letters of `codea1.
 
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from codea1.models.weights import gathered, own_rows, product, rows_of_all
 from codea1.sharding import EMBED_AXIS, TENSOR_AXIS, Array, mesh_of, on_each_device
 
 _BLOCK = 32  # rows of one expert that a CPU multiplies at once
-_PLACES = 1 << 16  # rows times their experts that lie sorted at once: of more, one part after another
+PLACES = 1 << 16  # rows times their experts that lie sorted at once: of more, one part after another
 
 
 class Routing(NamedTuple):
@@ -48,12 +48,12 @@ def route(
     factors = x_BTD.astype(jnp.float32), gathered(router_De, ("embed", None), jnp.float32)
     logits_BTe = jnp.einsum("BTD,De->BTe", *factors, precision=jax.lax.Precision.HIGHEST)  # exact in gradients too
     prob_BTe = jax.nn.softmax(logits_BTe, axis=-1)
-    highest_BTc, chosen_BTc = jax.lax.top_k(jax.lax.stop_gradient(prob_BTe), config.experts_per_token)
+    highest_BTc, chosen_BTc = jax.lax.top_k(jax.lax.stop_gradient(logits_BTe), config.experts_per_token)
     if given_BTc is not None:
         chosen_BTc = given_BTc.astype(jnp.int32)
-    weight_BTc = unscaled_BTc = jnp.take_along_axis(prob_BTe, chosen_BTc, axis=-1, mode="clip")
-    if config.norm_experts:
-        weight_BTc /= jnp.sum(weight_BTc, axis=-1, keepdims=True)
+    logits_BTc, prob_BTc = (jnp.take_along_axis(x, chosen_BTc, axis=-1, mode="clip") for x in (logits_BTe, prob_BTe))
+    # Not p / sum(p), whose gradient is NaN where given experts have become most unlikely.
+    weight_BTc = jax.nn.softmax(logits_BTc, axis=-1) if config.norm_experts else prob_BTc
     assert config.routes is not None
     routing = Routing(chosen_BTc.astype(config.routes.dtype))
     if counted_BT is not None:
@@ -61,7 +61,7 @@ def route(
         rows_e, tokens = jnp.sum(is_chosen_BTce, axis=(0, 1, 2), dtype=jnp.int32), jnp.sum(counted_BT)
         prob_e = jnp.sum(jnp.where(counted_BT[..., None], prob_BTe, 0.0), axis=(0, 1))
         balance = config.num_experts * jnp.sum(rows_e * prob_e) / jnp.square(jnp.maximum(tokens, 1))
-        differs_BT = counted_BT & (jnp.min(unscaled_BTc, axis=-1) < highest_BTc[..., -1])
+        differs_BT = counted_BT & (jnp.min(logits_BTc, axis=-1) < highest_BTc[..., -1])
         routing = Routing(routing.chosen_BTc, differs_BT, rows_e, balance)
     return weight_BTc, routing
 
@@ -84,19 +84,27 @@ def mixed(
             return _of_experts(flat, kernels, jnp.int32(0), config)
         number = jax.lax.axis_index(EMBED_AXIS) * jax.lax.axis_size(TENSOR_AXIS) + jax.lax.axis_index(TENSOR_AXIS)
         y_XD = _of_experts([*map(rows_of_all, rows)], kernels, number * len(kernels[0]), config)
-        return own_rows(jax.lax.psum(y_XD, TENSOR_AXIS))
+        return jax.lax.psum(own_rows(y_XD), TENSOR_AXIS)
 
     def of_device(x_BTD: Array, chosen_BTc: Array, weight_BTc: Array, *kernels: Array) -> Array:
         rows = x_BTD, chosen_BTc, weight_BTc
         length, c = x_BTD.shape[0] * x_BTD.shape[1], chosen_BTc.shape[-1]
-        most = max(_PLACES // (c * (1 if mesh.empty else mesh.shape[EMBED_AXIS])), 1)
-        part = next(size for size in range(min(most, length), 0, -1) if length % size == 0)
-        if part == length:
+        most = max(PLACES // (c * (1 if mesh.empty else mesh.shape[EMBED_AXIS])), 1)
+        parts = -(-length // most)
+        if parts == 1:
             return of_rows(kernels, *rows).reshape(x_BTD.shape)
+        part = -(-length // parts)
+
+        def cut(x: Array, padding: int) -> Array:
+            flat = x.reshape(length, -1)
+            padded = jnp.pad(flat, ((0, parts * part - length), (0, 0)), constant_values=padding)
+            return padded.reshape(parts, 1, part, -1)
+
         # What a part needs for its gradients is computed again.
-        parts = [x.reshape(length // part, 1, part, x.shape[-1]) for x in rows]
         step = jax.checkpoint(lambda _, part: (None, of_rows(kernels, *part)), prevent_cse=False)
-        return jax.lax.scan(step, None, parts)[1].reshape(x_BTD.shape)
+        none = config.num_experts
+        y_UXD = jax.lax.scan(step, None, (cut(x_BTD, 0), cut(chosen_BTc, none), cut(weight_BTc, 0)))[1]
+        return y_UXD.reshape(parts * part, -1)[:length].reshape(x_BTD.shape)
 
     rows, experts = ("batch", None, None), ("experts", None, None)
     y_BTD = on_each_device(of_device, (rows, rows, rows, experts, experts, experts), rows)(
@@ -109,29 +117,63 @@ def _of_experts(
     rows: Sequence[Array], kernels: tuple[Array, ...], first: Int[Array, ""], config: Qwen2Config
 ) -> Float32[Array, "X D"]:
     """Computes what the experts from `first` on, whose kernels these are, add to rows, chosen experts and weights."""
-    (x_XD, chosen_Xc, weight_Xc), (gate_eDF, up_eDF, down_eFD) = rows, kernels
+    x_XD, chosen_Xc, weight_Xc = rows
     block = _BLOCK if config.platform == "cpu" else 1
-    places = _Sorted.of(chosen_Xc, first, len(gate_eDF), block)
-
-    def computed(n: int) -> Float32[Array, "X D"]:
-        def multiply(rows: Array, kernel: Array) -> Array:
-            if config.platform == "cpu":
-                return _product_of_blocks(rows, kernel, places.expert_n[:n:_BLOCK], config.dtype)
-            return _ragged_product(rows, kernel, places.size_e, config.dtype)
-
-        rows_nD = x_XD.at[places.row_n[:n]].get(mode="fill", fill_value=0)
-        hidden_nF = jax.nn.silu(multiply(rows_nD, gate_eDF)) * multiply(rows_nD, up_eDF)
-        y_nD = multiply(hidden_nF, down_eFD).astype(jnp.float32)
-        # By a gather, which adds in a fixed order. A place from n on belongs to another device's expert: it adds 0.
-        y_XcD = y_nD.at[places.place_Xc].get(mode="fill", fill_value=0)
-        return jnp.einsum("XcD,Xc->XD", y_XcD, weight_Xc)
-
+    places = _Sorted.of(chosen_Xc, first, len(kernels[0]), block)
+    if config.lora_rank:
+        kernels = jax.lax.stop_gradient(kernels)
     # There are places for all rows at these experts, and most are at others. Twice their share mostly suffices.
     n = len(places.row_n)
-    few = -(-2 * n * len(gate_eDF) // (config.num_experts * block)) * block
+    few = -(-2 * n * len(kernels[0]) // (config.num_experts * block)) * block
     if few >= n:
-        return computed(n)
-    return jax.lax.cond(jnp.sum(places.size_e) <= few, lambda: computed(few), lambda: computed(n))
+        return _in_places(n, config, places, x_XD, weight_Xc, kernels)
+    return _in_few_or_all(few, config, places, x_XD, weight_Xc, kernels)
+
+
+def _in_places(
+    n: int, config: Qwen2Config, places: "_Sorted", x_XD: Array, weight_Xc: Array, kernels: tuple[Array, ...]
+) -> Float32[Array, "X D"]:
+    """Computes `_of_experts` from the first n places, which hold all rows that are at its experts."""
+    gate_eDF, up_eDF, down_eFD = kernels
+
+    def multiply(rows: Array, kernel: Array) -> Array:
+        if config.platform == "cpu":
+            return _product_of_blocks(rows, kernel, places.expert_n[:n:_BLOCK], config.dtype)
+        return _ragged_product(rows, kernel, places.size_e, config.dtype)
+
+    rows_nD = x_XD.at[places.row_n[:n]].get(mode="fill", fill_value=0)
+    hidden_nF = jax.nn.silu(multiply(rows_nD, gate_eDF)) * multiply(rows_nD, up_eDF)
+    y_nD = multiply(hidden_nF, down_eFD).astype(jnp.float32)
+    # By a gather, which adds in a fixed order. A place from n on belongs to another device's expert: it adds 0.
+    y_XcD = y_nD.at[places.place_Xc].get(mode="fill", fill_value=0)
+    return jnp.einsum("XcD,Xc->XD", y_XcD, weight_Xc)
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _in_few_or_all(few: int, config: Qwen2Config, places: "_Sorted", *factors: Any) -> Float32[Array, "X D"]:
+    """Computes `_in_places` from the first few, where these suffice.
+
+    Its gradients begin from its arguments: JAX would keep what both branches of a condition need.
+    """
+    branches = (partial(_in_places, n, config) for n in (few, len(places.row_n)))
+    return jax.lax.cond(jnp.sum(places.size_e) <= few, *branches, places, *factors)
+
+
+def _few_or_all_backward(few: int, config: Qwen2Config, residuals: tuple, y_bar_XD: Array) -> tuple:
+    places, x_XD, weight_Xc, kernels = residuals
+
+    def gradients(n: int) -> tuple:
+        frozen = (kernels,) if config.lora_rank else ()  # they get no gradient, and none is computed
+        learns = (x_XD, weight_Xc, *(() if frozen else (kernels,)))
+        _, pull = jax.vjp(lambda *of: _in_places(n, config, places, *of, *frozen), *learns)
+        return pull(y_bar_XD)
+
+    branches = (partial(gradients, n) for n in (few, len(places.row_n)))
+    bars = jax.lax.cond(jnp.sum(places.size_e) <= few, *branches)
+    return None, *bars, *((None,) if config.lora_rank else ())
+
+
+_in_few_or_all.defvjp(lambda few, config, *of: (_in_few_or_all(few, config, *of), of), _few_or_all_backward)
 
 
 class _Sorted(NamedTuple):

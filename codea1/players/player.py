@@ -271,10 +271,10 @@ def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.n
     pairs = zip(batches, log_probs, strict=True)
     ratios = np.concatenate([(own - b.sampler_log_probs_BT)[b.response_mask_BT] for b, own in pairs], dtype=np.float64)
     differences = np.abs(ratios)
-    found = {
+    metrics = {
         "sampler_kl": float(np.mean(np.expm1(ratios) - ratios)),
         "sampler_log_prob_difference_mean": float(differences.mean()),
         "sampler_log_prob_difference_p95": float(np.quantile(differences, 0.95)),
         "sampler_log_prob_difference_max": float(differences.max()),
     }
-    return {f"{prefix}{name}": value for name, value in found.items()}
+    return {f"{prefix}{name}": value for name, value in metrics.items()}

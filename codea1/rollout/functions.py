@@ -52,7 +52,8 @@ def generation_functions(
 ) -> GenerationFunctions:
     """Returns what an engine of such sizes calls, for weights that learn or not."""
     publish, params, weights = _publishing(config.model, mesh, learns)
-    jitted, decode_chunk = _jitted(config, graphdef, mesh), _jitted_decode(config, graphdef, mesh)
+    jitted = _jitted(config.model, config.records_routes, graphdef, mesh)
+    decode_chunk = _jitted_decode(config, graphdef, mesh)
     pages = sizes.pages * sizes.shards
     zeros = partial(form_of(config.model.platform).zeros, config.model, pages)
     cache = laid_out(jax.eval_shape(zeros), _cache_layout(config.model, mesh))
@@ -156,14 +157,14 @@ def _cache_layout(model: Qwen2Config, mesh: Mesh) -> Any:
 
 
 @functools.cache
-def _jitted(config: DecodingConfig, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
+def _jitted(model: Qwen2Config, records_routes: bool, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
     """Returns the jitted functions before decoding, shared by all engines that would compile the same."""
-    model, everywhere = config.model, NamedSharding(mesh, PartitionSpec())
+    everywhere = NamedSharding(mesh, PartitionSpec())
     form, layout = form_of(model.platform), _cache_layout(model, mesh)
 
     def prefill(*arguments: Any) -> tuple[Cache, jax.Array | None]:
         cache, routes = decoding.prefill(graphdef, *arguments)
-        return cache, routes if config.records_routes else None
+        return cache, routes if records_routes else None
 
     return {
         "empty": jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),

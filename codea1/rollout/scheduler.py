@@ -255,8 +255,9 @@ class Prefill:
 
     @cached_property
     def routes(self) -> np.ndarray | None:
-        """Experts of its prompts; waits for the devices."""
-        return to_host(self.on_devices)
+        """Experts of its prompts; waits for the devices, and frees their memory."""
+        routes, self.on_devices = to_host(self.on_devices), None
+        return routes
 
 
 class Shard:

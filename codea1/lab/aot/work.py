@@ -19,6 +19,7 @@ from codea1.models.flops import (
     layer_weights,
     layers_flops,
 )
+from codea1.models.moe import PLACES
 
 BF16, F32 = 2, 4  # bytes
 
@@ -119,7 +120,7 @@ def publish(model: Qwen2Config, cut: Cut) -> Work:
 def prefill(model: Qwen2Config, prompts: int, length: int, cut: Cut) -> Work:
     """Counts the prefill of so many prompts."""
     tokens = prompts * length
-    weights = _read(model, model.num_layers * layer_weights(model), cut)
+    weights = _read(model, model.num_layers * layer_weights(model), tokens, cut)
     between = _activations_between_chips(model, tokens, cut)
     return Work(layers_flops(model, prompts, length), weights + tokens * cache_bytes(model), between)
 
@@ -128,7 +129,7 @@ def decode_step(model: Qwen2Config, slots: int, positions: int, cut: Cut) -> Wor
     """Counts one token in every slot, with attention over so many positions in each on average."""
     attention = 4 * slots * positions * model.num_heads * model.head_dim * model.num_layers
     flops = 2 * slots * model.num_layers * active_weights(model) + attention + head_flops(model, slots)
-    weights = _read(model, model.num_layers * layer_weights(model) + head_weights(model), cut)
+    weights = _read(model, model.num_layers * layer_weights(model) + head_weights(model), slots, cut)
     return Work(flops, weights + slots * positions * cache_bytes(model), _activations_between_chips(model, slots, cut))
 
 
@@ -145,7 +146,7 @@ def _pass(model: Qwen2Config, tokens: int, cut: Cut) -> Work:
     activations = 2 * BF16 * tokens * model.num_layers * per_token
     gathered = BF16 * _gathered_weights(model) * cut.data
     between = gathered * _others(cut.fsdp) + _activations_between_chips(model, tokens, cut)
-    return Work(0, gathered + _read(model, num_weights(model), cut) + activations, between)
+    return Work(0, gathered + _read(model, num_weights(model), tokens, cut) + activations, between)
 
 
 def _gathered_weights(model: Qwen2Config) -> int:
@@ -153,10 +154,11 @@ def _gathered_weights(model: Qwen2Config) -> int:
     return num_weights(model) - model.num_layers * expert_weights(model)
 
 
-def _read(model: Qwen2Config, weights: int, cut: Cut) -> float:
-    """Counts the bytes of so many weights that all chips read, experts each once in a replica."""
-    experts = model.num_layers * expert_weights(model)
-    return BF16 * ((weights - experts) * cut.data + experts * cut.data // cut.fsdp)
+def _read(model: Qwen2Config, weights: int, tokens: int, cut: Cut) -> float:
+    """Counts the bytes of so many weights that all chips read; experts in a replica once for each part of its rows."""
+    experts, replicas = model.num_layers * expert_weights(model), cut.data // cut.fsdp
+    parts = -(-tokens * model.experts_per_token // (replicas * PLACES))
+    return BF16 * ((weights - experts) * cut.data + experts * replicas * parts)
 
 
 def _activations_between_chips(model: Qwen2Config, tokens: int, cut: Cut) -> float:

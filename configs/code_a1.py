@@ -55,8 +55,8 @@ here take the layout above, and were not compiled with adapters. With rank 32:
   7b    32    v5e-8     56%      88%      250
   14b   32    v5e-16    89%      86%      318
   32b   32    v6e-16    61%      81%      207
-  30b-a3b  32  v6e-16   42%      66%       77
-  30b-a3b  32  v5p-8    28%      71%      117
+  30b-a3b  32  v6e-16   36%      66%       77
+  30b-a3b  32  v5p-8    26%      71%      117
 
 30b-a3b is Qwen3-Coder-30B-A3B-Instruct, whose adapters are on attention alone.
 """

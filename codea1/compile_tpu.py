@@ -34,7 +34,7 @@ if TYPE_CHECKING:  # they import JAX, which takes seconds; wrong flags are repor
 TOPOLOGY = flags.DEFINE_string(
     "topology", None, "TPU slice: v5e-16, v5p-64 or a shape, v5e:4x4; or several, 2xv5e-16; by default the config's"
 )
-ALL = flags.DEFINE_bool("all", False, "every shipped config in place of --config")
+ALL = flags.DEFINE_bool("all", False, "every shipped config instead of --config")
 FUNCTIONS = flags.DEFINE_enum("functions", "all", ["all", "largest"], "all, or the largest of each kind")
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")

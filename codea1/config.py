@@ -47,7 +47,7 @@ class Where(NamedTuple):
 
 @dataclass(frozen=True)
 class Field:
-    """What a section has in the place of a default until `default_config` takes it out: the field has a rule."""
+    """What a section has instead of a default until `default_config` takes it out: the field has a rule."""
 
     default: Any
     rule: str = ""  # what a value must do
@@ -130,7 +130,7 @@ def player(max_prompt_length: int) -> ConfigDict:
     c.thinking = one_of("", ("", "off", "on"))  # the chat template's enable_thinking; "": its own. No part of answers
     c.temperature = positive(1.0)  # of training samples; log-probs are those of the same tempered softmax
 
-    c.lora = ConfigDict()  # adapters beside the kernels of all layers, on a base that is frozen; the paper has none
+    c.lora = ConfigDict()  # adapters on the kernels of all layers, on a base that is frozen; the paper has none
     c.lora.rank = not_negative(0)  # of the adapters; 0: there are none, and all weights train
     c.lora.alpha = positive(32.0, HAS_ADAPTERS)  # what an adapter adds counts alpha / rank times, as PEFT has it
 

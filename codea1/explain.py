@@ -22,7 +22,7 @@ from codea1.runtime.errors import BadInput
 
 QUESTION = flags.DEFINE_string("question", "", "its id; empty for the one in which the tests gained most")
 STEP = flags.DEFINE_integer("step", None, "only this training step; all without it")
-HTML = flags.DEFINE_string("html", "", "file that gets a page, local or gs://, in place of the terminal")
+HTML = flags.DEFINE_string("html", "", "file that gets a page, local or gs://, instead of the terminal")
 DUELS = flags.DEFINE_bool("duels", False, "find programs that were paid and wrong, then broken, then right")
 OUTPUT = flags.DEFINE_string("output", "", "with --duels, SVG file of a picture of the best, local or gs://")
 

@@ -1,6 +1,6 @@
 """Examines a run: every checkpoint, its book, the samples, evaluations and metrics, against their checksums.
 
-  python -m codea1.fsck RUN                 # local or gs://; also beside a live run; changes nothing
+  python -m codea1.fsck RUN                 # local or gs://; also while the run is live; changes nothing
   python -m codea1.fsck RUN --quarantine    # moves what is damaged to set_aside/
 
 A line says of each damaged thing what is wrong with it and what follows, and the last one from which step the run
@@ -19,7 +19,7 @@ QUARANTINE = flags.DEFINE_bool("quarantine", False, "move what is damaged aside;
 
 
 def main(run: str) -> None:
-    os.environ["JAX_PLATFORMS"] = "cpu"  # a live run beside it may hold the TPU
+    os.environ["JAX_PLATFORMS"] = "cpu"  # a live run may hold the TPU
     from codea1.lab.runs.fsck import fsck  # imports JAX, once the flags are checked
 
     if not fsck(run, QUARANTINE.value):

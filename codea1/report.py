@@ -3,7 +3,7 @@
   python -m codea1.report RUN
   python -m codea1.report RUN --seeds=studies/demo.results.gz   # where it lies among other seeds of its experiment
 
-Of several runs it fills the paper's tables (docs/tables.md), with the published numbers beside ours, and prints them in
+Of several runs it fills the paper's tables (docs/tables.md), next to the published numbers, and prints them in
 Markdown; with --output it writes them as Markdown and CSV, and the figures as PNG and PDF:
 
   python -m codea1.report RUN RUN RUN --output=FOLDER

@@ -47,7 +47,7 @@ def write_evaluation(folder: RunFolder, name: str, evaluation: Mapping[str, Any]
       evaluation: {"step": int, "split": str, "questions": int, "question_ids": [str, ...], "metrics": {metric: {"mean":
         float, "low": float, "high": float, "per_question": [float, ...]}}}. Metrics are shares between 0 and 1. Entry i
         of every per_question list is the question of entry i of question_ids; NaN, written as null, means undefined for
-        that question. A metric that is a product of means over questions has the list of its factors in place of each
+        that question. A metric that is a product of means over questions has the list of its factors instead of each
         float.
 
     Raises BadInput: see `RunFolder.require_inside`.

@@ -55,7 +55,7 @@ def bootstrapped(sides: Sequence[Sequence[Scores]]) -> Interval:
 
 
 def less_second(sides: Iterable[np.ndarray]) -> np.ndarray:
-    """Returns the first side, less the second where there is one."""
+    """Returns the first side, minus the second where there is one."""
     first, *rest = sides
     return first - rest[0] if rest else first
 
@@ -153,7 +153,7 @@ def tenths(values: np.ndarray) -> np.ndarray:
 
 def change(values: np.ndarray) -> Interval:
     """Returns by how much values [steps] changed from the first tenth to the last, with its 95 % interval."""
-    # Less the first value: what is constant is then exactly 0, and so is its change.
+    # Minus the first value: what is constant is then exactly 0, and so is its change.
     means = tenths(values - values[0])
     place = np.arange(TENTHS) - (TENTHS - 1) / 2
     slope = means @ place / (place @ place)

@@ -13,7 +13,7 @@ Identity = tuple[str, bytes]  # `CallTest.identity`
 
 @dataclass(frozen=True, slots=True)
 class BookEntry:
-    """A failed test with its count and its history; the history starts anew when a test leaves and comes back."""
+    """A failed test with its count and its history; the history starts again when a test leaves and comes back."""
 
     test: CallTest
     frequency: int  # failures as a new test, less passes when it was replayed; at 0 it leaves the book

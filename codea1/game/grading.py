@@ -239,7 +239,7 @@ def grade_suites(
     reward, question = rules.reward, judge.question
     parsed = [parse_suite(text, question.entry_point, all_forms=rules.all_forms) for text in texts]
     calls = [call for suite in parsed for call in reward.calls(suite)]
-    # Whoever does not know the answer can still claim that it counts as true: that pays where the answer is a bool.
+    # A suite that does not know the answer can still claim that it counts as true: that pays for a bool.
     plain = {call: replace(call, entry_point=call.function) for call in calls if call.form == TRUTH}
     answers = yield from judge.answers([*calls, *plain.values()])
     answers |= {call: _NO_BOOL for call, asked in plain.items() if answers[asked].value not in _BOOLS}

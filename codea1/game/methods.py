@@ -102,7 +102,7 @@ class Rules:
 
 
 class _Unregistered:
-    """Stands for the reward of a run that is in a file, which only training runs; it can pay nobody."""
+    """Stands for the reward of a run that is in a file, which only training runs; it pays no sample."""
 
     def __init__(self, name: str):
         self._name = name

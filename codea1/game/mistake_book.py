@@ -212,7 +212,7 @@ class MistakeBook:
         return evicted
 
     def _put(self, question_id: str, page: Page) -> None:
-        """Puts a page in place of the question's, after all others; an empty one is left out."""
+        """Replaces the question's page by one behind all others; an empty one is left out."""
         self._pages.pop(question_id, None)
         if page.entries:
             self._pages[question_id] = page
@@ -222,7 +222,7 @@ class MistakeBook:
         return dict(self._pages)
 
     def load(self, pages: Mapping[str, Page]) -> None:
-        """Puts `pages` in place of all that the book holds. Raises ValueError: a question is another host's."""
+        """Replaces all pages of the book by `pages`. Raises ValueError: a question is another host's."""
         for question_id in pages:
             if not self.holds(question_id):
                 raise ValueError(f"question {question_id} is in shard {shard_of(question_id)}, not in {self.shards}")

@@ -66,7 +66,7 @@ class _Rewarded(Generic[Paid]):
     """What becomes of a sample once it is graded."""
 
     reward: Paid | None = None
-    shaped_reward: float | None = None  # what the player learns from: less what its length costs
+    shaped_reward: float | None = None  # what the player learns from: minus what its length costs
     advantage: float = 0.0
 
     @property

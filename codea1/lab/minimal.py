@@ -150,7 +150,7 @@ class Solution:
     history: list[Verdict] = field(default_factory=list)  # of these
     suites: list[Suite] = field(default_factory=list)
     is_valid: bool = False  # it could be loaded
-    is_correct: bool = False  # by the question's hidden check script, which pays nobody
+    is_correct: bool = False  # by the question's hidden check script, which pays no sample
     is_lost: bool = False  # the sandbox failed
     reward: float | None = None  # R_C; None as in a suite, or there are no suites
     advantage: float = 0.0
@@ -200,7 +200,7 @@ def code_reward(solution: Solution) -> float:
 
 
 def test_reward(suite: Suite, solution: Solution) -> float:
-    """Returns R_T = alpha Val + (1 - alpha) Adv, less the share of characters that cannot be printed.
+    """Returns R_T = alpha Val + (1 - alpha) Adv, minus the share of characters that cannot be printed.
 
     Val is the share of right asserts of the K asked for. Adv is the share Fail_new of them that the program fails, or,
     with replayed tests, (Fail_new - Fail_hist + 1) / 2. A program that does not load fails all, and pays for nothing.

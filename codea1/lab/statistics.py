@@ -104,7 +104,7 @@ def _crossed(parts: Sequence[np.ndarray]) -> Difference:
 
     The squares of both half-widths are added (Howe 1974, JASA 69:610): t over seeds times the standard error that the
     spread of seeds gives, in which their interaction with questions is, and t over questions times that of the
-    questions' own effect, the spread of their means less the share in it of the interaction.
+    questions' own effect, the spread of their means minus the share in it of the interaction.
     """
     seeds = parts[0].shape[0]
     of_seeds = np.mean([part.mean(axis=1) for part in parts], axis=0)

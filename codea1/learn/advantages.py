@@ -65,7 +65,7 @@ def reinforce_plus_plus_baseline_advantages(
     *,
     eps: float = 1e-8,
 ) -> Advantages:
-    """Returns REINFORCE++ with baseline: rewards less their group's mean, whitened over tokens (Hu et al. 2025).
+    """Returns REINFORCE++ with baseline: rewards minus their group's mean, whitened over tokens (Hu et al. 2025).
 
     A_i = (d_i - mean(d)) / (std(d) + eps) with d_i = r_i - mean_g (version 9, equations 6 and 7). In the mean and the
     standard deviation, the population's, a sample counts once per token that trains. So a group of equal rewards, where
@@ -116,7 +116,7 @@ def gdpo_advantages(
     """Returns decoupled advantages: each term of the reward is compared on its own (GDPO: arXiv 2601.05242).
 
     S_i = sum over k of w_k (r_ik - mean_g(r_k)) / (std_g(r_k) + eps), and A_i = (S_i - mean(S)) / (std(S) + eps) over
-    the batch's samples that train. So a rare term keeps its weight beside one that differs in every group. In the
+    the batch's samples that train. So a rare term keeps its weight compared to one that differs in every group. In the
     batch each sample counts once, as in TRL and NeMo-RL, with the population deviation; verl whitens over tokens, which
     moves groups whose terms are equal off 0.
 

@@ -45,7 +45,7 @@ MicroLoss = Callable[[Params, Any], tuple[Array, tuple[Array, DeviceMetrics]]]
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True)
 class TrainState:
-    """What an update changes; with shardings in the place of arrays, its layout."""
+    """What an update changes; with shardings instead of arrays, its layout."""
 
     step: Any  # int32 scalar: updates that were applied
     params: Any
@@ -88,7 +88,7 @@ def abstract_gradients(params: Params) -> Params:
     """Returns the sums of such parameters' gradients, as shapes in their layout.
 
     Of several replicas each has its own, [R, ...]: they lie in different slices, whose network is slow, and are added
-    once a step in place of once a micro-batch.
+    once a step instead of once a micro-batch.
     """
     replicas = _replicas(jax.tree.leaves(params)[0].sharding)
     shapes = jax.eval_shape(functools.partial(_zeros, replicas=replicas), params)
@@ -126,7 +126,7 @@ class Update:
           optimizer: what follows the gradients.
           state: as shapes in their layout.
           batches: one of each shape of a micro-batch, as shapes in their layout.
-          frozen: the parameters beside those of the state, as shapes in their layout; see `codea1.models.lora`.
+          frozen: the parameters that the state lacks, as shapes in their layout; see `codea1.models.lora`.
           prefix: of the functions' names.
         """
         frozen = frozen or {}
@@ -158,7 +158,7 @@ class Update:
           state: donated.
           batches: of one mini-batch, on the mesh; none at all makes a step of weight decay and old moments.
           learning_rate: of this step.
-          frozen: the parameters that the update was told of as such.
+          frozen: the frozen parameters that the update was made for.
 
         Raises KeyError: a micro-batch is of another shape than those that the update was made for.
         """

@@ -155,5 +155,5 @@ PUBLISHED_IDS = SpecialIds(stop_ids=(151645,), pad_id=151643)
 
 
 def tiny_model(vocab_size: int) -> Qwen2Config:
-    """Returns a model that learns on a laptop CPU: 0.8 M parameters beside its embedding table."""
+    """Returns a model that learns on a laptop CPU: 0.8 M parameters without its embedding table."""
     return _qwen(vocab_size, hidden=128, mlp=384, layers=4, heads=4, kv_heads=2)

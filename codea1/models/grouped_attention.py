@@ -219,7 +219,7 @@ class _Kernel:
         ]
 
     def keep(self, reader: _Reading, sums_K: list[tuple[Array, Array, Array]], *, is_last: bool) -> None:
-        """Writes the sums of each head; after the last pages, the values' mean in place of their sum."""
+        """Writes the sums of each head; after the last pages, the values' mean instead of their sum."""
         X = self.q_BKXp.shape[2]
         for head, (top_Y1, sum_Y1, y_Yp) in enumerate(sums_K):
             if is_last:

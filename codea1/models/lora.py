@@ -1,6 +1,6 @@
 """LoRA (Hu et al., 2021): what of a model's parameters trains, what is frozen, and both in one kernel.
 
-Adapters are leaves beside the kernels of all linear layers: `q_lora_a` and `q_lora_b` beside `q_kernel`. `nnx.LoRA`
+Adapters are leaves next to the kernels of all linear layers: `q_lora_a` and `q_lora_b` next to `q_kernel`. `nnx.LoRA`
 intercepts a product; ours are in `weights.dense`, whose own gradient it would bypass.
 """
 

@@ -1,6 +1,6 @@
 """Qwen2 (Yang et al., 2024) and Qwen3 (2025) declared in Flax NNX and run as a function of a plain pytree.
 
-Qwen3 is Qwen2 with normalised queries and keys in the place of biases on queries, keys and values, and may have a
+Qwen3 is Qwen2 with normalised queries and keys instead of biases on queries, keys and values, and may have a
 mixture of experts instead of an MLP (`codea1.models.moe`).
 
 NNX is the declaration: shapes, initial values, logical axis names. Compiled functions never carry a module. They take

@@ -159,7 +159,7 @@ class KernelForms:
     """A stacked kernel that does not change, in the forms in which a CPU multiplies by it.
 
     XLA for CPU copies a layer's part of a stack before it multiplies, and bfloat16 by way of float32: so stacks are
-    uint16. The copy costs little beside a product of many rows, but too much beside one of few: `layers` avoids it.
+    uint16. The copy costs little compared to a product of many rows, but too much for one of few: `layers` avoids it.
     """
 
     stack: Any = None  # [L, E..., O...], for many rows

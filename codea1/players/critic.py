@@ -1,4 +1,4 @@
-"""A critic: the value model beside one policy, for PPO."""
+"""A critic: the value model of one policy, for PPO."""
 
 import dataclasses
 from collections.abc import Sequence

@@ -65,7 +65,7 @@ class PlayerFunctions:
                 f"config.{name}: prompts of {own.max_prompt_length} and responses of {own.max_response_length} tokens "
                 f"exceed the {stored.max_positions} positions that the model was made for."
             )
-        # TPUs and GPUs round the factors of a product of float32 unless they are told not to.
+        # TPUs and GPUs round the factors of a product of float32 unless JAX forbids it.
         is_exact = self.model.dtype == jnp.float32
         jax.config.update("jax_default_matmul_precision", "highest" if is_exact else _PRECISION)
         self._graphdef, self._declared = qwen2.abstract(self.model)
@@ -210,7 +210,7 @@ class PlayerFunctions:
 
 
 class CriticFunctions:
-    """What a value model beside a policy calls."""
+    """What a policy's value model calls."""
 
     def __init__(self, config: ConfigDict, policy: Qwen2Config, mesh: Mesh, batches: list[TrainBatch]) -> None:
         """Declares the functions.

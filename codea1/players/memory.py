@@ -123,7 +123,7 @@ def _remedies(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model], limit
         {f"{name}.lora.rank": 16 for name in learners},
     ]
     for changes in ({}, *wanted, dict(ChainMap(*wanted))):
-        with contextlib.suppress(BadInput):  # what cannot be so, such as adapters beside a critic
+        with contextlib.suppress(BadInput):  # what cannot be so, such as adapters with a critic
             changed = copy.deepcopy(config)
             changed.update_from_flattened_dict(changes)
             parts = memory_of_run(changed, functions_of_players(changed, mesh, models), models)

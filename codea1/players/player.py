@@ -129,7 +129,7 @@ class Player(Policy):
             self._critic.state = states[f"{self.name}_critic"]
 
     def shaped_reward(self, reward: float, response_length: int) -> float:
-        """Returns what the player learns from: the reward, less what the length of its response costs."""
+        """Returns what the player learns from: the reward minus what the length of its response costs."""
         c = self._config
         return reward - overlong_penalty(response_length, c.max_response_length, c.overlong_buffer)
 

@@ -249,7 +249,7 @@ class Group:
 
 @dataclass(eq=False)
 class Prefill:
-    """What one prefill returned beside the cache."""
+    """What one prefill returned with the cache."""
 
     on_devices: jax.Array | None  # int [B, T, L, c]
 
@@ -265,7 +265,7 @@ class Shard:
 
     def __init__(self, sizes: Sizes) -> None:
         self.groups: dict[Prompt, Group] = {}
-        self.is_short = False  # of pages since the last sample ended: none starts beside others
+        self.is_short = False  # of pages since the last sample ended: none starts while others run
         self._sizes = sizes
         self._free = list(range(sizes.pages))[::-1]
 

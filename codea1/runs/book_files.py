@@ -29,7 +29,7 @@ _GZIP_LEVEL = 5  # beyond it gzip takes twice the time for a few percent
 
 
 class BookHandler(ocp.AsyncCheckpointHandler):
-    """Saves the book as an item of a checkpoint, beside the arrays: every host its own shards, in the background."""
+    """Saves the book as an item of a checkpoint, next to the arrays: every host its own shards, in the background."""
 
     async def async_save(self, directory: epath.Path, args: "BookSave") -> list[Future]:
         async def write() -> None:

@@ -47,7 +47,7 @@ class Checkpoints:
           directory: holds one folder per step.
           keep_last: newest complete steps that are kept, at least 1.
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
-          read_only: for a reader beside a live run: nothing is made or saved.
+          read_only: for a reader of a live run: nothing is made or saved.
         """
         if keep_last < 1 or keep_best < 0:
             raise ValueError(f"keep_last is {keep_last}, at least 1 is needed; keep_best is {keep_best}, at least 0")
@@ -68,7 +68,7 @@ class Checkpoints:
                 ),
             )
         self.sound = -1  # a step that is kept besides, until another is
-        self.notes: list[str] = []  # on what was damaged and is not needed, for people; whoever tells them empties it
+        self.notes: list[str] = []  # on what was damaged and is not needed; emptied by the caller that prints them
         self._scores: dict[int, float | None] = {}
         self._unknown: set[int] = set()  # steps whose score is damaged
         self._being_saved = -1
@@ -322,7 +322,7 @@ class Checkpoints:
     def _write_manifest(self) -> None:
         """Writes that of the step being saved: on a disk Orbax gives its folder the step's name when all is written."""
         name = str(self._being_saved)
-        unfinished = f"{name}.{_UNFINISHED}"  # and no copy that somebody has beside it, such as 3.bak
+        unfinished = f"{name}.{_UNFINISHED}"  # and no copy that a user has next to it, such as 3.bak
         (folder,) = (folder for folder in names(self._directory) if folder == name or folder.startswith(unfinished))
         write_manifest(self._directory / folder)
 

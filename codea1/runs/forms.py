@@ -1,4 +1,4 @@
-"""What a file of a run may say: anybody can have written it, and who reads it is told of what does not belong there."""
+"""What a file of a run may say: anybody can have written it, and readers report what does not belong there."""
 
 import re
 from typing import Any

@@ -165,7 +165,7 @@ class _Lease:
             try:
                 self._write()
             except StorageFailed:
-                pass  # whoever cannot write the lease cannot write the run: its own writes say why
+                pass  # a process that cannot write the lease cannot write the run: its own writes say why
             except Exception as error:  # without this thread the run would go on without a lease
                 is_lost = isinstance(error, ReplacedError)
                 why = f"{error} has taken it over" if is_lost else f"its lease cannot be renewed ({error!r})"

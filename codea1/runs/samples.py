@@ -161,7 +161,7 @@ class Samples:
         self.written: dict[str, Checksum] = {}  # files that were written through this object, by name in the run
 
     def write(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Writes all rows of a step at once, in place of any that are there, and removes what is no longer kept.
+        """Writes all rows of a step at once, over any that are there, and removes what is no longer kept.
 
         Args:
           rows: plain values, numpy ones included; NaN and infinities become null, except in log_probs.

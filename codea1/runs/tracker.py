@@ -1,4 +1,4 @@
-"""W&B beside metrics.jsonl: the same numbers under the same names, samples to look at, and the curves.
+"""W&B, in addition to metrics.jsonl: the same numbers under the same names, samples to look at, and the curves.
 
 A failure of W&B does not stop the run: the first is printed, all are counted.
 """

@@ -38,7 +38,7 @@ from codea1.runtime.errors import (
 from codea1.runtime.fields import leaves, nearest
 from codea1.runtime.removed import COMMANDS, removed_field, removed_name
 
-# Where shipped configs are: beside the package in the repository, in it where it is installed from a wheel.
+# Where shipped configs are: next to the package in the repository, in it where it is installed from a wheel.
 CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
 _OF_TYPES = re.compile(r"of original type <class '([\w.]+)'> and cannot be casted to type <class '(?:\w+\.)*(\w+)'>")
 COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
@@ -181,7 +181,7 @@ def _leave_at_once(code: int) -> NoReturn:
 
 
 def _exit(code: int) -> NoReturn:
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by whoever started this
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the parent process
         stream.flush()
     os._exit(code)
 
@@ -267,7 +267,7 @@ def _shipped_configs() -> dict[str, str]:
 
 
 def _with_config_files(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with the files of shipped configs in the place of their names."""
+    """Returns the command line with the files of shipped configs instead of their names."""
     files = _shipped_configs()
     found = []
     for before, argument in zip(["", *arguments], arguments, strict=False):

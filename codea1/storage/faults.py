@@ -22,7 +22,7 @@ T = TypeVar("T")
 RETRY_SECONDS = 300.0  # how long one operation is retried
 FIRST_PAUSE_SECONDS = 0.5  # each pause is twice the one before
 LONGEST_PAUSE_SECONDS = 30.0
-TOLD_SECONDS = 3.0  # an outage of so long is told
+TOLD_SECONDS = 3.0  # an outage of so long is reported
 
 
 class Fault(enum.Enum):

@@ -22,7 +22,7 @@ _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{8}\.tmp")
 _SECONDS_BETWEEN_PUTS = 1.0  # Cloud Storage takes one put a second of one object
 _PUT_BYTES_PER_SECOND = 1 << 20  # on average: a large object is put less often, and its growth costs linear time
 
-# gcsfs would remember listings for ever, while TensorStore and other hosts write beside it.
+# gcsfs would remember listings for ever, while TensorStore and other hosts write too.
 fsspec.config.conf.setdefault("gcs", {})["use_listings_cache"] = False
 
 
@@ -137,7 +137,7 @@ def move(path: epath.Path, to: epath.Path) -> None:
 def write_atomically(path: epath.Path, content: str | bytes) -> None:
     """Writes `content` (text as UTF-8) so that a reader, or a crash, sees the old content or the new, never a part.
 
-    In a bucket that is one put. On a disk it is written beside `path` and moved there, in place of a link too, and the
+    In a bucket that is one put. On a disk it is written next to `path` and moved there, over a link too, and the
     folder is made where it is missing; `remove_unfinished` removes what a crash leaves. When this returns, a loss of
     power loses nothing.
 

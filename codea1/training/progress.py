@@ -71,7 +71,7 @@ class Progress:
         self._task = self._bar.add_task("", total=total, completed=done, left="")
         self._latest: Mapping[str, Any] = {}
         self._untrained: Mapping[str, Any] = {}  # metrics of step 0, which is before training
-        self._validated = ""  # the last validation, beside that of step 0
+        self._validated = ""  # the last validation, shown with that of step 0
         self._note = ""
         self._live: Live | None = None
 

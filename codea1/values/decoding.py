@@ -78,7 +78,7 @@ _PACKED_CODES = dict(PACKED.values())
 
 
 class _Decoder:
-    """Reads one exact encoding, never allocating more than the bytes at hand can justify."""
+    """Reads one exact encoding, never allocating more than the given bytes can justify."""
 
     def __init__(self, data: bytes, kinds: Mapping[type, type]) -> None:
         """Takes an encoding, and the classes to make instead of others."""

@@ -187,11 +187,11 @@ def length_prefix(count: int) -> bytes:
 
 
 class Members(list):
-    """The members of a set, in place of it."""
+    """The members of a set, instead of it."""
 
 
 class Pairs(list):
-    """The keys and values of a dict, in place of it."""
+    """The keys and values of a dict, instead of it."""
 
 
 def encode_exact(value: object, max_bytes: int = MAX_BYTES) -> bytes:

@@ -11,7 +11,7 @@ stand the form in which its answers are compared, with a space between:
   within < 1e-06 f    the distance between two answers, which are numbers; or <=
   raises ValueError f that the call raises it; the answer is True
 
-The process that runs a program is told of the first four, which it must apply since what a program returns may be no
+The process that runs a program receives the first four, which it must apply since what a program returns may be no
 data, such as a generator. The others say what would pass, and so it gets the call alone.
 
 Standard library only: this runs inside the sandbox too.
@@ -90,7 +90,7 @@ def agree(form: str, one: bytes, other: bytes) -> bool:
     tolerance = float(written)
     try:
         distance = abs(_number(one) - _number(other))
-    except (ValueError, ArithmeticError, struct.error):  # not a number; or one too large beside a float
+    except (ValueError, ArithmeticError, struct.error):  # not a number; or one too large to compare with a float
         return False
     return bool(distance < tolerance or (sign == "<=" and distance == tolerance))
 

@@ -24,7 +24,7 @@ MAX_SUITE_WEIGHT = 1 << 23  # of all operands of one suite
 MAX_LITERAL_INT_BITS = 1 << 15
 MAX_RANGE_BOUND = 1 << 60  # below it all ints hash apart, so that no range can make a set quadratically slow
 
-_WEIGHT = 8  # of one value, beside what it holds
+_WEIGHT = 8  # of one value, without what it holds
 _CONTAINER_WEIGHT = 32
 _RECORD_WEIGHT = 64  # of a Decimal, Fraction, complex, range or deque, which are the slowest to encode
 

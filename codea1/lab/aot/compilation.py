@@ -113,13 +113,13 @@ def compile_lowered(lowered: jax.stages.Lowered) -> CompilerResult:
 def collectives(hlo: str) -> dict[str, Collectives]:
     """Returns the collectives in the text of a compiled function, by kind; transfers to other slices are a kind.
 
-    The TPU compiler splits a collective over several fusions that run beside other work; those have one channel and
-    count as one.
+    The TPU compiler splits a collective over several fusions that run in parallel with other work; those have one
+    channel and count as one.
     """
     largest: dict[tuple[str, str], int] = {}  # by kind and channel
     for match in filter(None, map(_INSTRUCTION.search, hlo.splitlines())):
         arrays = array_bytes(match["result"])
-        # What starts a collective returns its operand and bookkeeping beside the result.
+        # What starts a collective returns its operand and bookkeeping with the result.
         size = max(arrays, default=0) if match["start"] else sum(arrays)
         key = match["kind"], match["channel"]
         largest[key] = max(size, largest.get(key, 0))

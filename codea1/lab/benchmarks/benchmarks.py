@@ -161,7 +161,7 @@ class SuiteBenchmark:
     where_from: str  # a sentence on where to get the file
     num_tests: int  # K: of a suite as many count, from its beginning
     module: str  # under which tests may import the program
-    imports: Mapping[str, str]  # names that the program and the tests have at hand, and the statement for each
+    imports: Mapping[str, str]  # names that the program and the tests may use, and the statement for each
     must_read: str  # text of a test that calls the program, {entry_point} filled in; "" where anything goes
     covering: frozenset[Verdict]  # tests with these verdicts count towards coverage
     call: str  # how a test begins, {entry_point} filled in: for prompts
@@ -185,11 +185,11 @@ class SuiteBenchmark:
         return tasks
 
     def whole(self, task: SuiteTask) -> str:
-        """Returns a task's program below the imports of what it has at hand."""
+        """Returns a task's program below the imports of what it may use."""
         return f"{self.imports_of(task.program)}\n{task.program}"
 
     def imports_of(self, *sources: str) -> str:
-        """Returns the import statements for those names at hand that the sources use: some are slow to import."""
+        """Returns the import statements for those names that the sources use: some are slow to import."""
         nodes = (node for tree in map(parsed, sources) if tree for node in ast.walk(tree))
         used = {node.id for node in nodes if isinstance(node, ast.Name)}
         return "\n".join(statement for name, statement in self.imports.items() if name in used)

@@ -1,7 +1,7 @@
 """BigCodeBench (Zhuo et al. 2024, arXiv 2406.15877), complete and instruct, full and hard: calibrated, as published.
 
 A program shares its process with the unittest class that judges it, so only models that were not trained on it can be
-measured. Tasks use some 70 libraries, which the user installs beside codea1.
+measured. Tasks use some 70 libraries, which the user installs with codea1.
 """
 
 import ast

@@ -71,7 +71,7 @@ class EvaluationFolder:
     """Files of rows in a folder, each row with a key; config.json holds the settings, and refuses any other.
 
     The files are attempts.jsonl (programs) and results.jsonl (their verdicts); of a best-of-N suites.jsonl (what the
-    Test LLM wrote beside each program) and choices.jsonl (how many tests each program passes); of suites suites.jsonl
+    Test LLM wrote for each program) and choices.jsonl (how many tests each program passes); of suites suites.jsonl
     (answers by task and round) and results.jsonl (scores by task).
     """
 
@@ -127,7 +127,7 @@ class Evaluation:
         used. Weights stay unread.
         """
         self.spec, self.hosts = spec, hosts
-        self._told: Callable[[str], None] = lambda tokens: None  # shows how many were drawn, beside the bar there is
+        self._told: Callable[[str], None] = lambda tokens: None  # shows how many were drawn, next to a progress bar
         self.console = Console(stderr=True, quiet=not hosts.is_main)
         with hosts.agreed():
             self.run = RunFolder.existing(spec.run) if spec.run else None
@@ -192,7 +192,7 @@ class Evaluation:
     def folder(
         self, name: str, settings: Callable[[], Mapping[str, Any]], files: Sequence[str]
     ) -> Iterator[EvaluationFolder | None]:
-        """Opens the folder where the main host keeps what is done, beside the result; None on the others.
+        """Opens the folder where the main host keeps what is done, next to the result; None on the others.
 
         Args:
           settings: gives all that the results depend on besides the benchmark's file; two evaluations whose settings

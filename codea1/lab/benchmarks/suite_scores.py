@@ -26,7 +26,7 @@ from codea1.values.verdict import Verdict
 TEST_SECONDS = 10.0  # CPU time of one test, and of a suite on one mutant, as upstream gives cosmic-ray
 MUTANT_FACTOR = 10.0  # a suite may take so many times as long on a mutant as on the program,
 MIN_MUTANT_SECONDS = 0.5  # but never less than this, nor more than TEST_SECONDS
-COVERAGE_AT = (1, 2, 5)  # first tests whose coverage is measured, beside that of all K
+COVERAGE_AT = (1, 2, 5)  # first tests whose coverage is measured, in addition to all K
 
 _PARSER = threading.Lock()  # CPython 3.11 and 3.12 break when two threads make trees: python/cpython#106905
 

@@ -20,11 +20,11 @@ QUESTION = flags.DEFINE_string("question", "", "only questions whose id holds th
 TEXT = flags.DEFINE_string("text", "", "only tests whose Python source holds the text")
 QUESTIONS = flags.DEFINE_integer("questions", 20, "questions to list", lower_bound=0)
 TOP = flags.DEFINE_integer("top", 3, "tests to list of each", lower_bound=0)
-EXPORT = flags.DEFINE_string("export", "", "file that gets what was found, as JSON lines, in place of a listing")
+EXPORT = flags.DEFINE_string("export", "", "file that gets what was found, as JSON lines, instead of a listing")
 
 
 def main(*books: str) -> None:
-    os.environ["JAX_PLATFORMS"] = "cpu"  # a live run beside it may hold the TPU
+    os.environ["JAX_PLATFORMS"] = "cpu"  # a live run may hold the TPU
     from codea1.lab.runs.book_export import show_books  # imports JAX, once the flags are checked
 
     show_books(

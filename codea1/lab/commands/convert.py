@@ -34,7 +34,7 @@ MAX_PASS_RATE = flags.DEFINE_float("max_pass_rate", HARD, "of kodcode: share of 
 MIN_PASSED = flags.DEFINE_float("min_passed", 1.0, "share of the row's tests that its solution must pass", 0.0, 1.0)
 SPLIT = flags.DEFINE_string("split", "", "percentages for training, validation and test, such as 80/10/10")
 MUTANTS = flags.DEFINE_integer("mutants", 0, "made for each question that has none", lower_bound=0)
-LICENCE = flags.DEFINE_string("licence", None, "what every row says of its licence, in place of what the form says")
+LICENCE = flags.DEFINE_string("licence", None, "what every row says of its licence, instead of what the form says")
 SOURCE = flags.DEFINE_string("source", None, "the same of its source")
 PROBLEM = flags.DEFINE_string("problem", None, "of json: field of the task, a text or a chat that ends with it")
 TESTS = flags.DEFINE_string("tests", None, "of json: field of the tests, pairs or asserts")

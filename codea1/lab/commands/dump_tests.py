@@ -5,7 +5,7 @@
   python -m codea1.train --config=configs/tiny.py:method=static_tests,static_tests=runs/tiny/suites.jsonl --workdir=...
 
 The Code LLM of the checkpoint writes M solutions of each question and the Test LLM one suite for each, with the run's
-prompts and temperatures; --test_model puts the model of a folder, such as the base or an SFT Test LLM, in the place of
+prompts and temperatures; --test_model puts the model of a folder, such as the base or an SFT Test LLM, instead of
 the run's, against the same solutions. Of every question the file has the right tests, each once: those among the first
 K asserts of a suite whose stated answer is the ground truth's. The paper's own recipe for such a set is unknown. On
 several hosts the same command runs on each, and host 0 writes.

@@ -6,10 +6,10 @@
   python -m codea1.lab study studies/paper.toml --config=configs/code_a1.py:size=1.5b,topology=v5e-16 \
     --workdir=gs://BUCKET/tables --dry_run
 
-Each run that ends adds a row to the results, a file beside the declaration (studies/real.results.gz), or in the workdir
-where the declaration or --config says so. Rows that are there are not run again, so that a study goes on from its
-results alone, on any machine. The command given again goes on where it was, also after it was killed. A job that fails
-is reported and left; the others go on, but for those that read what it was to write, and the exit code is 1.
+Each run that ends adds a row to the results, a file next to the declaration (studies/real.results.gz), or in the
+workdir where the declaration or --config says so. Rows that are there are not run again, so that a study goes on from
+its results alone, on any machine. The command given again goes on where it was, also after it was killed. A job that
+fails is reported and left; the others go on, but for those that read what it was to write, and the exit code is 1.
 """
 
 import math
@@ -25,7 +25,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import require
 from codea1.storage.objects import is_remote
 
-CONFIG = flags.DEFINE_string("config", None, "config file, with its argument, in the place of the declared one")
+CONFIG = flags.DEFINE_string("config", None, "config file, with its argument, instead of the declared one")
 WORKDIR = flags.DEFINE_string("workdir", "runs/study", "folder that gets the runs")
 OUTPUT = flags.DEFINE_string("output", None, "folder that gets the report; by default WORKDIR/report")
 AT_ONCE = flags.DEFINE_integer("at_once", 0, "jobs side by side (CPU only); 0: 2 with warm starts, or 1", lower_bound=0)

@@ -4,8 +4,8 @@
   python -m codea1.lab worlds classic blind --folder=data
   python -m codea1.lab worlds blind --rule=statement --count=7 --output=tests.jsonl
 
-`codea1.sft` does the first for its config. A run that starts from other models needs it before, as does whoever
-evaluates a run on another machine. What a rule wrote is `config.data.static_tests` of runs without a Test LLM.
+`codea1.sft` does the first for its config. A run that starts from other models needs it before, and so does an
+evaluation on another machine. What a rule wrote is `config.data.static_tests` of runs without a Test LLM.
 """
 
 from absl import flags

@@ -1,4 +1,4 @@
-"""What became of the first rows of a conversion, kept beside its output: one that ends early goes on behind them."""
+"""What became of the first rows of a conversion, kept next to its output: one that ends early continues after them."""
 
 import json
 import platform

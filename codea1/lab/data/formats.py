@@ -122,7 +122,7 @@ def read_humanevalpack(row: Row, where: str) -> Question | str:
 
 
 class _Renamed(ast.NodeTransformer):
-    """Puts an expression in the place of a name, and lists in the place of LeetCode's nodes."""
+    """Replaces a name by an expression, and LeetCode's nodes by lists."""
 
     def __init__(self, name: str, expression: ast.expr) -> None:
         self._name, self._expression = name, expression

@@ -60,7 +60,7 @@ class Audit:
 
     @property
     def warning(self) -> str:
-        """Returns what is to be told where the paid side rises and the hidden one does not, else ""."""
+        """Returns a warning where the paid side rises and the hidden one does not, else ""."""
         if not self.paid.rises or self.hidden.rises:
             return ""
         return (

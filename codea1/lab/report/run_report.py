@@ -97,7 +97,7 @@ def show_report(folder: RunFolder, show: Callable[[Group | Text], None]) -> None
 
 
 def write_report(folder: RunFolder) -> list[BeforeAfter]:
-    """Writes report.md, report.png and report.html anew, of a finished or a live run; returns the final table's rows.
+    """Writes report.md, report.png and report.html again, of a finished or a live run; returns the final table's rows.
 
     Raises:
       BadInput: a file that the report is drawn from is damaged; nothing is written.

@@ -1,7 +1,7 @@
 """Duels of a run: a program that tests pay although it is wrong, the assert that breaks it, and one that is right.
 
 The samples say which programs a right assert broke, which were paid in full, and which of those came later. A row has
-verdicts and no answers, so the sandbox runs what is shown again: nothing is told that was not seen twice.
+verdicts and no answers, so the sandbox runs what is shown again: every verdict shown was seen twice.
 """
 
 import difflib
@@ -63,8 +63,8 @@ class ProvenDuel:
 def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
     """Returns the duels of one question, given its rows by step; the best to show first.
 
-    Those come first whose program the tests of then had paid, and those with a right program in a later step, then the
-    shortest. Of each program there is one duel: that with the shortest assert.
+    First come those whose program the tests of that step had paid, and those with a right program in a later step; then
+    the shortest. Of each program there is one duel: that with the shortest assert.
     """
     codes = [(step, row) for step, rows in steps.items() for row in rows if row["player"] == "code"]
     whole = [(step, row) for step, row in codes if is_whole(row["reward"])]

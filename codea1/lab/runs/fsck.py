@@ -48,7 +48,9 @@ def fsck(workdir: str, quarantine: bool) -> bool:
                 print(visible(f"  moved to {folder.set_aside(path)}"))
     if missing:
         print(f"{len(missing)} of the files that step {step} was saved with are not there, such as {missing[-1]}.")
-    after = "The run has no checkpoint and begins anew" if step is None else f"The run continues from step {step}"
+    after = (
+        "The run has no checkpoint and starts from step 0" if step is None else f"The run continues from step {step}"
+    )
     once = " once codea1 fsck --quarantine has moved that aside" if damages and not quarantine else ""
     print(f"{'' if damages else 'Nothing is damaged. '}{after}{once}.")
     return is_sound and (quarantine or not damages)

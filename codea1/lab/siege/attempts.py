@@ -1,4 +1,4 @@
-"""What a siege asks a grader to judge: forgeries by family and honest controls, from the TOML files beside it."""
+"""What a siege asks a grader to judge: forgeries by family and honest controls, from the TOML files in its folder."""
 
 import ast
 import tomllib

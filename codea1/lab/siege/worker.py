@@ -24,7 +24,7 @@ def main(path: str, name: str) -> None:
     for descriptor in range(3):
         os.dup2(null, descriptor)
     broken = b""
-    sys.path[0] = os.path.dirname(path)  # in the place of this folder, whose modules are none of a grader's
+    sys.path[0] = os.path.dirname(path)  # instead of this folder, whose modules are none of a grader's
     try:
         function = getattr(importlib.import_module(os.path.splitext(os.path.basename(path))[0]), name)
     except BaseException as error:

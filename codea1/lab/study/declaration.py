@@ -113,7 +113,7 @@ class Study:
     figures: tuple[CurvesFigure, ...]
     fields: Mapping[str, Any] = field(default_factory=dict)  # of all arms
     validation: Mapping[str, Any] = field(default_factory=_VALIDATION.copy)  # of runs on the validation split
-    results: str = ""  # file of the rows in the workdir; empty: a file beside the declaration
+    results: str = ""  # file of the rows in the workdir; empty: a file next to the declaration
     start_folder: str = "start"  # how names of the warm starts' folders begin
     model: str = ""  # folder of the Test LLM before training, where no warm start makes it
 

@@ -1,4 +1,4 @@
-"""The tables and figures that a study declares: rows against rows, over columns, with published numbers beside ours."""
+"""The tables and figures that a study declares: rows against rows, over columns, next to published numbers."""
 
 import re
 from collections.abc import Mapping, Sequence

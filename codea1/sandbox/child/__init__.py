@@ -1,1 +1,1 @@
-"""What runs beside untrusted code, in its process. The standard library alone is imported here."""
+"""What runs in the process of untrusted code. The standard library alone is imported here."""

@@ -66,7 +66,7 @@ def _missing(owner: str) -> Any:
 
 
 def _made(value: Any, kind: str, namespace: dict[str, Any]) -> Any:
-    """Returns an argument as the program takes it: its own nodes in the place of lists, None for an empty one."""
+    """Returns an argument as the program takes it: its nodes instead of lists, None for an empty one."""
     if not kind or not isinstance(value, list):
         return value
     make = linked if kind in (LINKED, MANY_LINKED) else tree
@@ -75,7 +75,7 @@ def _made(value: Any, kind: str, namespace: dict[str, Any]) -> Any:
 
 
 def _written(value: Any, kind: str) -> Any:
-    """Returns an answer as tests state it: lists in the place of nodes. Raises AttributeError for lists themselves."""
+    """Returns an answer as tests state it: lists instead of nodes. Raises AttributeError for lists themselves."""
     if not kind:
         return value
     write = unlinked if kind in (LINKED, MANY_LINKED) else level_order

@@ -97,7 +97,7 @@ def start() -> None:
         for package in packages.split():
             _preload_what_exists(PACKAGES[package])
         # Leaves to programs an ordinary environment, without the way this package was found.
-        os.environ.pop(LIBRARY_PATH, None)  # its folders are shown to nobody
+        os.environ.pop(LIBRARY_PATH, None)  # its folders stay hidden
         root = os.environ.pop("PYTHONPATH").split(os.pathsep)
         sys.path[:] = [path for path in sys.path if path not in root or path.endswith(files.LIBRARIES)]
         sys.argv[:] = [""]

@@ -30,7 +30,7 @@ SECONDS = ("queue_seconds", "run_seconds", "busy_seconds")
 MAX_QUEUED = 1 << 14  # gradings; `submit` waits beyond them
 _MAX_RESTARTS = 3  # of the loop without a grading finished between them
 _CHILDREN_PER_GRADING = 2  # at most: a check script's has two
-_MAX_ATTEMPTS = 2  # of one grading beside others, when a zygote is lost or a child killed under it; as many then alone
+_MAX_ATTEMPTS = 2  # of one grading among others, when a zygote is lost or a child killed under it; as many then alone
 _STARVED = 0.1  # share of a grading's time without a free core, from which on a time limit is not the program's doing
 _MIN_WAIT, _MAX_WAIT = 0.002, 1.0  # seconds between looks at the clocks
 _STANDSTILL = 1.0  # seconds that a turn of the loop may be late; beyond them it has stood still
@@ -43,7 +43,7 @@ class KilledByOthers(Exception):
 
 
 class Starved(Exception):
-    """A grading ran out of time, not of CPU time, beside others that kept it waiting: it begins again, alone."""
+    """A grading ran out of time, not of CPU time, because others kept it waiting: it begins again, alone."""
 
 
 class ZygoteStuck(Exception):
@@ -54,7 +54,7 @@ class Runnable(Protocol):
     """What a grading does."""
 
     def steps(self, task: "GradingTask") -> Waiting[Any]:
-        """Makes the generator that grades, see `codea1.sandbox.host.conversation`; called anew for each attempt."""
+        """Makes the generator that grades, see `codea1.sandbox.host.conversation`; called for each attempt."""
 
     def lost(self, why: str) -> object:
         """Makes the result that says that the sandbox failed."""
@@ -68,7 +68,7 @@ class GradingTask:
         self.future: Future = Future()
         self.steps: Waiting[Any]  # of the attempt under way, from the first on
         self.attempts = 0
-        self.is_alone = dispatcher.slots == 1  # judged beside no other grading
+        self.is_alone = dispatcher.slots == 1  # judged without other gradings
         self.attempts_alone = 0  # of the attempts
         self.kills_alone = 0  # of its children, by other processes
         self.children: set[Child] = set()  # that are not known to be dead
@@ -363,7 +363,7 @@ class Dispatcher:
     def _begin_again(self, task: GradingTask, why: str, *, alone: bool = False) -> None:
         """Takes a grading back to the queue for no fault of its own, to be judged `alone` or, soon, in any case.
 
-        Gives it up where it was lost again, alone: among others nobody knows whose doing that was.
+        Gives it up where it was lost again, alone: among others the cause is unknown.
         """
         task.steps.close()
         for child in task.children:
@@ -393,7 +393,7 @@ class Dispatcher:
             self._begin_again(task, "its zygote was lost")
 
     def _restart(self) -> None:
-        """Begins anew with new zygotes, when an exception has left an unknown state. Raises it if that is no use."""
+        """Starts over with new zygotes, when an exception has left an unknown state. Raises it if that is no use."""
         self._restarts += 1
         if self._restarts > _MAX_RESTARTS:
             raise

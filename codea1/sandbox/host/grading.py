@@ -67,7 +67,7 @@ _TRUE = encode_exact(True)  # what a checker answers to a text that is right
 
 
 class _Asked(NamedTuple):
-    """What a process is told of a call: see `codea1.values.entry_points`."""
+    """What a process receives about a call: see `codea1.values.entry_points`."""
 
     entry_point: str
     arguments: bytes

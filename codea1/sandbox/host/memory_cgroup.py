@@ -14,7 +14,7 @@ from codea1.runtime.memory import memory_cgroups
 
 _NAME = "codea1-sandbox-"  # with the trainer's process id behind it
 _SHARE = 0.5  # of the memory that this process may use
-_ROOM = 512 << 20  # bytes for the zygotes and scratch folders, beside the largest child
+_ROOM = 512 << 20  # bytes for the zygotes and scratch folders, in addition to the largest child
 
 
 class MemoryCgroup:

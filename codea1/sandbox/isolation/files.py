@@ -46,13 +46,13 @@ def library_paths() -> list[str]:
 
 
 def without(hidden: str, paths: Sequence[str]) -> list[str]:
-    """Returns the same paths, but for one that holds the folder `hidden` what lies beside that."""
+    """Returns the same paths, but for one that holds the folder `hidden`: there, its other entries."""
     shown: list[str] = []
     for path in paths:
         real = os.path.realpath(path)
         if hidden == real or hidden.startswith(f"{real}/"):
-            beside = [os.path.join(real, name) for name in os.listdir(real)]
-            shown += without(hidden, beside) if hidden != real else []
+            others = [os.path.join(real, name) for name in os.listdir(real)]
+            shown += without(hidden, others) if hidden != real else []
         else:
             shown.append(path)
     return shown

@@ -226,7 +226,7 @@ class Supervisor:
         else:
             assert process is not None
             niceness = math.ceil(math.log(threads.alive + 1, _WEIGHT_OF_A_STEP))
-            if niceness > threads.niceness:  # nobody here may take it back
+            if niceness > threads.niceness:  # no code here may take it back
                 os.setpriority(os.PRIO_PGRP, process, min(self._own_niceness + niceness, _NICEST))
                 threads.niceness = niceness
             if self._reply(question, 0):

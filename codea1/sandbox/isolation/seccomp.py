@@ -267,7 +267,7 @@ def _kind_of_socket() -> bytes:
 def _locking() -> bytes:
     """Lets record locks seem to succeed, as SQLite needs, and takes none.
 
-    Nobody else opens a program's own files; but each lock on a library's slows everybody's closing of that, and the
+    No other process opens a program's own files; but each lock on a library's slows every closing of that, and the
     kernel has no limit on their number.
     """
     tests = [_instruction(_JUMP_EQUAL, value, 0, 1) + _fail(0) for value in _LOCKS]

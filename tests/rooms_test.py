@@ -181,7 +181,7 @@ TOTALS = (
         13635,
         12000,
     ),
-    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33885, 27000),
+    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33887, 27000),
     Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 4283, 3800),
     Total(
         "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 49960, 55000

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -111,7 +112,8 @@ def test_a_killed_child_is_replaced_and_its_grading_runs_again():
             wait_until(lambda: not grading_processes(pool))  # a result may come before its process has gone
             future = begin()
             for pid in new_grading_processes(pool, set()):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it has ended: this process was late, on a busy machine
+                    os.kill(pid, signal.SIGKILL)
             result = future.result(30)
             assert getattr(result, "verdict", "pass") == "pass", result
             assert "error" not in kinds(result) if isinstance(result, ProgramRun) else True

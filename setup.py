@@ -1,4 +1,4 @@
-"""Puts configs and the paper's study, which lie at the top level, and data into the wheel; see pyproject.toml."""
+"""Puts configs and the paper's study, which lie at the top level, data and templates into the wheel."""
 
 from setuptools import find_packages, setup
 
@@ -7,6 +7,7 @@ setup(
     package_dir={"codea1.configs": "configs", "codea1.studies": "studies"},
     package_data={
         "codea1": ["py.typed"],
+        "codea1.lab.report": ["*.html"],
         "codea1.studies": ["paper.toml"],
         "codea1.lab.siege": ["*.toml", "forgeries/*.toml"],
     },

@@ -34,7 +34,7 @@ from ml_collections import ConfigDict
 from rollout_workload import MODEL, PROMPT, SAMPLES, prompts
 
 from bench.micro_run import make_player
-from codea1.config import default_config
+from codea1.config_file import default_config, validate
 from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample
 from codea1.models import qwen2
@@ -71,16 +71,14 @@ class Spent:
         return self.generate + self.learn
 
 
-def config(
-    old_log_probs: str, micro_batch_size: int = 16, response: int = RESPONSE, dtype: str = "float32"
-) -> ConfigDict:
+def config(old_log_probs: str, batch_size: int = 16, response: int = RESPONSE, dtype: str = "float32") -> ConfigDict:
     """The run's config; its only player is the Code LLM."""
     c = default_config()
     c.code.max_prompt_length = PROMPT
     c.code.max_response_length = response
     c.code.old_log_probs = old_log_probs
     c.code.mini_batches = 1
-    c.code.micro_batch_size = micro_batch_size
+    c.code.micro_batch_size = batch_size
     c.code.warmup_steps = 0
     c.model.dtype = dtype
     c.model.remat = "none"
@@ -94,7 +92,7 @@ def player(c: ConfigDict, shape: Qwen2Config = SHAPE) -> Player:
     with tempfile.TemporaryDirectory() as folder:
         model_writer.save(folder, shape, qwen2.initialise(shape, jax.random.key(0)))
         c.code.model = folder
-        return make_player("code", c, mesh, SimpleNamespace(stop_ids=(), pad_id=0))
+        return make_player("code", validate(c), mesh, SimpleNamespace(stop_ids=(), pad_id=0))
 
 
 def reward(sample: Sample) -> float:

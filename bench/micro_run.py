@@ -8,7 +8,8 @@ import jax
 from jax.sharding import Mesh
 from ml_collections import ConfigDict
 
-from codea1.config import default_config
+from codea1.config import Config
+from codea1.config_file import default_config
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
@@ -21,6 +22,7 @@ from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.players.base import Start
 from codea1.players.functions import PlayerFunctions
 from codea1.players.player import Player
+from codea1.sharding import make_mesh
 
 # What two runs of one config do not share: a second run finds other caches, another clock and storage in another mood.
 NOT_PROMISED = ("time/", "perf/", "sandbox/", "storage/", "code/update_tflops", "test/update_tflops")
@@ -72,9 +74,14 @@ def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     return c
 
 
-def make_player(name: str, config: ConfigDict, mesh: Mesh, tokenizer: Any) -> Player:
+def mesh_of(config: Config, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    """The mesh of a config over `devices`, all by default."""
+    return make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, devices)
+
+
+def make_player(name: str, config: Config, mesh: Mesh, tokenizer: Any) -> Player:
     """A player alone, as `codea1.training.setup.assemble` makes it; of the tokenizer only stop and pad ids are read."""
-    start, ids = Start(config[name].model), SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
+    start, ids = Start(config.policy(name).model), SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
     return Player(PlayerFunctions(name, config, mesh, start.model(), ids), config, start, tokenizer)
 
 

@@ -31,9 +31,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from grpo_step import Spent, least, taught
-from ml_collections import ConfigDict
 
 from bench.micro_run import make_player
+from codea1.config import Config
+from codea1.config_file import validate
 from codea1.lab.aot import work
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config, SpecialIds
@@ -73,18 +74,18 @@ class Peer:
         self._process.wait()
 
 
-def config(folder: str, slots: int, dtype: str) -> ConfigDict:
+def config(folder: str, slots: int, dtype: str) -> Config:
     """The run's config; its only player is the Code LLM."""
-    c = grpo_step.config("sampler" if dtype == "float32" else "trainer", micro_batch_size=1)
+    c = grpo_step.config("sampler" if dtype == "float32" else "trainer", batch_size=1)
     c.model.dtype, c.model.remat, c.model.log_prob_chunk = dtype, "dots", 256
     c.code.model, c.code.max_prompt_length, c.code.max_response_length = folder, PROMPT, RESPONSE
     c.code.lora.rank, c.code.lora.alpha = RANK, 2.0 * RANK
     c.code.share_prompts, c.code.row_lengths = True, (SHARED_ROW,)
     c.code.kl_coefficient, c.rollout.slots = 0.0, slots
-    return c
+    return validate(c)
 
 
-def player(c: ConfigDict) -> Player:
+def player(c: Config) -> Player:
     return make_player("code", c, MESH, SimpleNamespace(stop_ids=(), pad_id=0))
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
-from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.config import validate
+from codea1.config import Config
+from codea1.config_file import FIELDS, config_name, define_config
 from codea1.lab.aot.topology import shipped_configs, topology
 from codea1.runtime import command
 from codea1.runtime.errors import BadInput
@@ -38,7 +38,7 @@ ALL = flags.DEFINE_bool("all", False, "every shipped config instead of --config"
 FUNCTIONS = flags.DEFINE_enum("functions", "all", ["all", "largest"], "all, or the largest of each kind")
 OUT = flags.DEFINE_string("out", "compiled", "folder for the tables")
 CACHE = flags.DEFINE_string("cache", "~/.cache/codea1/compile_tpu", "folder that remembers what was compiled")
-CONFIG = command.define_config(validate)
+CONFIG = define_config()
 
 
 def main() -> None:
@@ -63,15 +63,15 @@ def main() -> None:
         sys.exit(1)
 
 
-def _configs() -> Iterator[tuple[str, ConfigDict]]:
+def _configs() -> Iterator[tuple[str, Config]]:
     if ALL.value:
         yield from shipped_configs()
     else:
         config = CONFIG()
-        yield command.config_name(), config
+        yield config_name(flags.FLAGS.config), config
 
 
-def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
+def _compile(name: str, config: Config, console: Console) -> "Report":
     from codea1.lab.aot.compilation import ResultCache
     from codea1.lab.aot.report import report, show
 
@@ -95,4 +95,4 @@ def _compile(name: str, config: ConfigDict, console: Console) -> "Report":
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, config_fields=FIELDS)

@@ -19,7 +19,7 @@ import json
 
 from absl import flags
 
-from codea1.config import validate
+from codea1.config_file import FIELDS, define_config
 from codea1.data.sources import world_of
 from codea1.game.methods import own_files
 from codea1.models.files import ModelFolder
@@ -29,7 +29,7 @@ from codea1.runtime import command, output
 from codea1.runtime.errors import BadInput
 
 WORKDIR = flags.DEFINE_string("workdir", "", "folder that gets the model")
-CONFIG = command.define_config(validate)
+CONFIG = define_config()
 HOSTS = command.define_hosts()
 
 
@@ -45,9 +45,9 @@ def main() -> None:
         settings |= {"data": data, "prompts": config.game.prompts}
         if config.sft.start and config.test.thinking:
             settings["thinking"] = config.test.thinking
-        own = {setting: file for setting, file in own_files(config.game).items() if setting == "prompts"}
+        own = own_files(reward="", prompts=config.game.prompts)
         hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings, own))
-        sources = {config.data[name].source for name in ("train", "validation", "test")}
+        sources = {questions.source for questions in (config.data.train, config.data.validation, config.data.test)}
         for world in filter(None, map(world_of, sources)):
             from codea1.lab.worlds.procedural import prepare
 
@@ -70,4 +70,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, config_fields=FIELDS)

@@ -15,7 +15,6 @@ import numpy as np
 from flax import nnx
 from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
-from ml_collections import ConfigDict
 
 from codea1.runtime.errors import BadInput
 from codea1.slices import SLICES, num_chips, split
@@ -69,20 +68,6 @@ def make_mesh(replica: int, fsdp: int, tensor: int, devices: Sequence[jax.Device
         placed = mesh_utils.create_hybrid_device_mesh(within, across, devices, allow_split_physical_axes=True)
     # Explicit axes want an output sharding on every gather and einsum.
     return Mesh(placed, MESH_AXES, axis_types=(AxisType.Auto,) * len(shape))
-
-
-def device_mesh(config: ConfigDict, devices: Sequence[jax.Device] | None = None) -> Mesh:
-    """Returns the mesh of a run's config over `devices`, all by default; an fsdp axis of -1 takes those left.
-
-    Raises BadInput where they do not fit, are not of the config's topology, or the mesh cuts batches or slots unevenly.
-    """
-    if devices is None:
-        require_topology(config.mesh.topology, jax.devices())
-    mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, devices)
-    require_multiple("code.micro_batch_size", config.code.micro_batch_size, mesh)
-    require_multiple("test.micro_batch_size", config.test.micro_batch_size, mesh)
-    require_multiple("rollout.slots", config.rollout.slots, mesh)
-    return mesh
 
 
 def require_topology(topology: str, devices: Sequence[jax.Device]) -> None:

@@ -11,9 +11,9 @@ docs/resuming.md has storage, hosts and signals.
 from typing import TYPE_CHECKING
 
 from absl import flags
-from ml_collections import ConfigDict
 
-from codea1.config import validate
+from codea1.config import Config
+from codea1.config_file import FIELDS, define_config
 from codea1.game.round import Round
 from codea1.runtime import command, output
 from codea1.runtime.errors import BadInput
@@ -28,7 +28,7 @@ ALLOW_PREVIOUS_STEP = flags.DEFINE_bool(
 )
 ALLOW_CHANGED_MODEL = command.define_changed_model()
 DRY_RUN = flags.DEFINE_bool("dry_run", False, "compile everything, run one step, examine the sandbox, write nothing")
-CONFIG = command.define_config(validate)
+CONFIG = define_config()
 HOSTS = command.define_hosts()
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     output.may_be_lost()
     workdir, dry = WORKDIR.value or "", DRY_RUN.value
 
-    def read_config() -> ConfigDict:
+    def read_config() -> Config:
         config = CONFIG()
         if not workdir and not dry:
             raise BadInput("--workdir is missing: it names the folder of the run.")
@@ -77,4 +77,4 @@ def train(run: "Trainer") -> None:
 
 
 if __name__ == "__main__":
-    command.run(main)
+    command.run(main, config_fields=FIELDS)

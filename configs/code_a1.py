@@ -11,7 +11,7 @@ Arguments: size, topology, seed, method; lora=RANK, see below; models=FOLDER, wh
 and its like as downloaded; data=FOLDER, which holds train.parquet, validation.parquet and test.parquet with the
 official fields; static_tests=FILE, of `codea1.lab dump_tests`. method= is one of codea1/game/methods.py, or
 
-  simple  the variant of codea1/config.py
+  simple  the variant of codea1/config_file.py
   sft     for codea1.sft: the SFT Test LLM, whose recipe the paper does not tell. It goes on from the Instruct model for
           111 steps on 256 suites each, of golden tests of the training questions, so that each comes three times as in
           the runs; AdamW 1e-5, 10 steps of warm-up, cosine to 0
@@ -65,7 +65,7 @@ from typing import NamedTuple
 
 from ml_collections import ConfigDict
 
-from codea1.config import SFT, default_config, parse_arg, use_method
+from codea1.config_file import SFT, default_config, parse_arg, use_method
 from codea1.runtime.errors import BadInput
 from codea1.slices import num_chips, split
 

@@ -17,7 +17,7 @@ roofline, a lower bound (results/pods_compiled.md). Nothing of it ran on a TPU.
 
 from ml_collections import ConfigDict
 
-from codea1.config import default_config, parse_arg, use_method
+from codea1.config_file import default_config, parse_arg, use_method
 
 SLICES = ("",)
 

@@ -15,7 +15,7 @@ and everything else are its, on procedural questions.
 
 from ml_collections import ConfigDict
 
-from codea1.config import default_config, parse_arg, use_method
+from codea1.config_file import default_config, parse_arg, use_method
 
 
 def get_config(arg: str | None = None) -> ConfigDict:

@@ -14,7 +14,7 @@ alpha, and batches for eight minutes; or aimed, with which the Test LLM learns t
 
 method= is one of codea1/game/methods.py, or
 
-  simple  the variant of codea1/config.py, with the rates of this config: 1e-5 would not move policies this small
+  simple  the variant of codea1/config_file.py, with the rates of this config: 1e-5 would not move policies this small
   sft     for codea1.sft: the SFT Test LLM. It goes on from the warm start for 150 steps on 64 expert suites each, about
           planted misconceptions in programs for the training questions: 9,600 suites, as many as train Code-A1's
 
@@ -25,7 +25,7 @@ docs/methods.md has the commands.
 
 from ml_collections import ConfigDict
 
-from codea1.config import SFT, SIMPLE, default_config, parse_arg, use_method
+from codea1.config_file import SFT, SIMPLE, default_config, parse_arg, use_method
 from codea1.data.sources import CLASSIC, source_of
 from codea1.runtime.errors import BadInput
 

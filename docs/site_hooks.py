@@ -6,16 +6,16 @@ import os
 import re
 import tokenize
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
+from operator import attrgetter
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-from codea1.config import FIELDS, Field, default_config
-from codea1.runtime.fields import leaves
+from codea1.config import DEFAULT
+from codea1.runtime.settings import leaves
 
 ROOT = Path(__file__).parents[1]
 NAMED = "https://github.com/codea1/codea1"  # `make address` writes another, also into the quickstart
@@ -83,35 +83,25 @@ def _fields_table(module: str, names: Collection[str]) -> str:
 
 
 def _config_page() -> str:
-    """Returns a table of all fields of a config, by section: name, default, and what config.py says of it."""
-    defaults = dict(leaves(default_config().to_dict()))
-    heads: dict[str, str] = {
-        "": "A config file changes some fields, and a flag changes one: `--config.game.alpha=0.25`."
-    }
-    rows = defaultdict(list)
-    comments = dict(_comments((ROOT / "codea1" / "config.py").read_text()))
-    if missing := {name for name in defaults if not name.startswith("test.")} - comments.keys():
-        raise PluginError(f"codea1/config.py: where {', '.join(sorted(missing))} is set is not seen.")
-    for name, said in comments.items():
-        section, _, field = name.rpartition(".")
-        if name not in defaults:
-            heads[name] = said
-        elif not name.startswith("test."):
-            rule = FIELDS.get(name, Field(None))
-            told = [
-                said,
-                f"Must {rule.rule}." * bool(rule.rule),
-                *(f"Only where {where.said}." for where in rule.where),
-            ]
-            text = " ".join(filter(None, told)).replace("|", "\\|").replace("one of ,", 'one of "",')
-            rows[section].append(f"| [`{field}`](#{name}){{#{name}}} | `{defaults[name]!r}` | {text} |")
-    own = {name: value for name, value in defaults.items() if name.startswith("test.")}
-    others = [f"`{name}={value}`" for name, value in own.items() if value != defaults[f"code.{name[5:]}"]]
-    heads["code"] += f" `config.test` has the same fields and defaults, but for {', '.join(others)}."
+    """Returns a table of all fields of a config, by section: name, default, and what codea1/config.py says of it."""
     page = ["# Config", "Every field with its default. Where the paper has a value, it is the default."]
+    page += ["A config file changes some fields, and a flag changes one: `--config.game.alpha=0.25`."]
+    rows = defaultdict(list)
+    for name, rule in DEFAULT.rules():
+        section, _, field = name.rpartition(".")
+        default = attrgetter(name)(DEFAULT)
+        if not name.startswith("test."):
+            must = f"Must {rule.range.must}." * bool(rule.range.must)
+            said = [_sentence(rule.about), must, *(f"Only where {where.condition}." for where in rule.where)]
+            text = " ".join(filter(None, said)).replace("|", "\\|").replace("one of ,", 'one of "",')
+            rows[section].append(f"| [`{field}`](#{name}){{#{name}}} | `{default!r}` | {text} |")
+    code, test = (dict(leaves(policy.to_dict())) for policy in (DEFAULT.code, DEFAULT.test))
+    others = ", ".join(f"`{name}={value}`" for name, value in test.items() if value != code[name])
     for section, lines in rows.items():
-        head = [f"## config{'.' * bool(section)}{section}", heads.get(section, "")]
-        page += [*head, "\n".join(("| field | default | |", "| :-- | :-- | :-- |", *lines))]
+        page.append(f"## config{'.' * bool(section)}{section}")
+        page += [attrgetter(section)(DEFAULT).__doc__] if section else []
+        page += [f"`config.test` has the same fields and defaults, but for {others}."] if section == "code" else []
+        page.append("\n".join(("| field | default | |", "| :-- | :-- | :-- |", *lines)))
     return "\n\n".join(page)
 
 
@@ -122,30 +112,6 @@ def _sentence(text: str) -> str:
 def _comments_by_line(source: str) -> dict[int, str]:
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return {token.start[0]: token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT}
-
-
-def _comments(source: str) -> Iterator[tuple[str, str]]:
-    """Yields the dotted name of each field and section that config.py sets, with the comment above it and behind it."""
-    lines, found = source.splitlines(), _comments_by_line(source)
-    functions = {node.name: node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
-
-    def walk(name: str, prefix: str) -> Iterator[tuple[str, str]]:
-        for node in functions[name].body:
-            if not isinstance(node, ast.Assign) or not ast.unparse(node.targets[0]).startswith("c."):
-                continue
-            field = prefix + ast.unparse(node.targets[0]).removeprefix("c.")
-            above = node.lineno
-            while lines[above - 2].lstrip().startswith("#"):
-                above -= 1
-            said = [found[line] for line in (*range(above, node.lineno), node.end_lineno) if line in found]
-            made = getattr(getattr(node.value, "func", None), "id", "")
-            if made in functions and ast.unparse(functions[made].returns) == "ConfigDict":
-                yield field, _sentence(ast.get_docstring(functions[made]).removeprefix("Returns ").split("\n")[0])
-                yield from walk(made, f"{field}.")
-            else:
-                yield field, _sentence(" ".join(said))
-
-    return walk("_config", "")
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -15,10 +15,9 @@ import pytest
 from flax import nnx
 from ml_collections import ConfigDict
 
-from bench.micro_run import make_player
-from codea1.config import validate
+from bench.micro_run import make_player, mesh_of
+from codea1.config_file import validate
 from codea1.game.calls import Call, CallTest
-from codea1.game.methods import game_rules
 from codea1.game.mistake_book import Evidence, MistakeBook
 from codea1.game.question import Question
 from codea1.game.round import Round
@@ -27,7 +26,7 @@ from codea1.models import qwen2
 from codea1.rollout.engine import Sample
 from codea1.runtime.hosts import Hosts, stable_hash
 from codea1.sandbox.host.grading import Grading, GroundTruthAnswer
-from codea1.sharding import device_mesh
+from codea1.training.setup import game_rules
 from codea1.training.step import Step
 from codea1.values import decode_exact, encode_exact
 from codea1.values.verdict import Verdict
@@ -130,7 +129,8 @@ class Play:
         self.games, self.rng = made_games(), np.random.default_rng(1)
         self.samples: dict[tuple[str, str, int], Sample] = {}  # by role, question and index
         self.texts: dict[tuple[int, ...], str] = {}
-        self.players = {role: make_player(role, config, device_mesh(config), self) for role in LONGEST}
+        config = validate(config)
+        self.players = {role: make_player(role, config, mesh_of(config), self) for role in LONGEST}
         self.reference, self.before = {}, {}
         for role, player in self.players.items():  # they have moved away from their reference policies
             self.reference[role], moved = as_float64(player.params), jax.tree.map(lambda p: 1.1 * p, player.params)

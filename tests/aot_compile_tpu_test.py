@@ -14,6 +14,8 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 
+from bench.micro_run import mesh_of
+from codea1.config_file import validate
 from codea1.lab import model_writer
 from codea1.lab.aot import report as reports
 from codea1.lab.aot.compilation import Collectives, CompilerResult, ResultCache, compile_lowered
@@ -25,11 +27,13 @@ from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.models.config import Qwen2Config
 from codea1.models.flops import adapter_weights
+from codea1.players.functions import functions_of_players
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import is_installed
-from codea1.sharding import device_mesh, make_mesh
+from codea1.sharding import make_mesh
 from codea1.slices import num_chips
+from configs import code_a1
 from tests.conftest import ROOT
 
 needs_libtpu = pytest.mark.skipif(not is_installed("libtpu"), reason="libtpu, the TPU compiler, is not installed")
@@ -75,7 +79,7 @@ def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -
     """A report of the largest function of some kinds alone."""
     chosen = reports.largest
     monkeypatch.setattr(reports, "largest", lambda plan: [job for job in chosen(plan) if job.function.kind in kinds])
-    return reports.report("test", config, topology(name), ResultCache(tmp_path), "largest")
+    return reports.report("test", validate(config), topology(name), ResultCache(tmp_path), "largest")
 
 
 @needs_libtpu
@@ -108,7 +112,7 @@ def test_adapters_compile_and_their_gradients_alone_are_sent(config, tmp_path, m
     assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)
     assert {*update.collectives} <= {"all-gather", "all-reduce", "reduce-scatter"}
     sums = sum(each.bytes for kind, each in update.collectives.items() if kind != "all-gather")
-    model = dataclasses.replace(models(config)["code"].config, lora_rank=8)
+    model = dataclasses.replace(models(validate(config))["code"].config, lora_rank=8)
     assert sums <= 4 * adapter_weights(model) + 256  # of a layer, and a few numbers: the loop over layers is one
 
 
@@ -128,12 +132,13 @@ def test_a_shipped_config_compiles_with_the_memory_that_the_docs_name(name):
 @needs_libtpu
 def test_no_token_is_written_by_a_loop_and_no_weight_multiplied_in_windows():
     """What XLA for TPU made of a published shape until its scatter and its gathers were written out."""
-    config = dict(shipped_configs())["code_a1:size=0.5b,topology=v5e-8"]
+    config = code_a1.get_config("size=0.5b,topology=v5e-8")
     for player in (config.code, config.test):
         player.max_prompt_length = player.max_response_length = 512
         player.prompt_lengths = player.row_lengths = ()
         player.micro_batch_size = 8
-    mesh = device_mesh(config, topology("v5e-8").devices)
+    config = validate(config)
+    mesh = mesh_of(config, topology("v5e-8").devices)
 
     def compiled(kind: str) -> str:
         return (
@@ -177,7 +182,7 @@ def test_a_report_of_all_functions_is_shown_and_read_again(config, tmp_path, mon
     monkeypatch.setattr(Function, "lower", lambda self: self.name)
     monkeypatch.setattr(reports, "fingerprint", lambda lowered, topology: lowered)
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: one)
-    found = reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "all")
+    found = reports.report("test", validate(config), topology("v5e-4"), ResultCache(tmp_path), "all")
     table = reports.markdown([found])
     assert "| code: decode 8 slots | 0.00 |" in table
     assert "1 all-gather 1 MiB" in table
@@ -238,7 +243,7 @@ def test_every_generation_is_compiled_for_and_its_limit_is_the_compilers(name, h
 def test_residents_alone_may_be_too_much_and_nothing_is_compiled_twice(config, tmp_path, monkeypatch):
     report = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
-    assert reports.report("test", config, topology("v5e-4"), ResultCache(tmp_path), "largest") == report
+    assert reports.report("test", validate(config), topology("v5e-4"), ResultCache(tmp_path), "largest") == report
     full = {**report.residents, "code: parameters and moments": 20 << 30}
     rows = [dataclasses.replace(row, beside=20 << 30) for row in report.rows]
     fit = fit_of(dataclasses.replace(report, residents=full, rows=rows))
@@ -271,7 +276,7 @@ def test_slices_send_each_other_gradients_once_a_step_and_nothing_while_a_chunk_
     report = compiled(config, "2xv5e-4", tmp_path, ALL_KINDS, monkeypatch)
     assert {row.kind for row in report.rows} == {*ALL_KINDS}
     sent = {row.kind: row.result.collectives.get("transfer between slices", Collectives(0, 0)) for row in report.rows}
-    model = models(config)["code"].config
+    model = models(validate(config))["code"].config
     assert sent["apply"].bytes == pytest.approx(4 * num_weights(model) / 4, rel=0.1)  # a float32 of a chip's part
     assert sent["accumulate"].bytes < 4096  # a few sums
     assert sent["decode"].count <= 4  # what was drawn, to all hosts
@@ -281,8 +286,9 @@ def test_slices_send_each_other_gradients_once_a_step_and_nothing_while_a_chunk_
 @needs_libtpu
 def test_rows_that_the_mesh_does_not_divide_are_refused_with_the_nearest(config):
     config.code.micro_batch_size = 5
+    checked, mesh = validate(config), mesh_of(validate(config), topology("v5e-8").devices)
     with pytest.raises(BadInput, match=r"code.micro_batch_size is 5; .*use 4"):
-        device_mesh(config, topology("v5e-8").devices)
+        functions_of_players(checked, mesh, models(checked))
 
 
 @needs_libtpu

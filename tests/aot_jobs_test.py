@@ -4,13 +4,12 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from bench.micro_run import make_micro_config, make_player
-from codea1.data.tokenizer import load_tokenizer
+from bench.micro_run import make_micro_config
 from codea1.lab.aot.compilation import fingerprint
-from codea1.lab.aot.jobs import Plan, bytes_per_device, largest, models, plan
+from codea1.lab.aot.jobs import Plan, bytes_per_device, largest
 from codea1.players.player import Player
 from codea1.runtime.compilations import compiled_functions
-from codea1.sharding import device_mesh
+from tests.player_functions_test import planned_of, player_of
 
 GIB = 1 << 30
 
@@ -31,14 +30,12 @@ def config(micro_config):
 
 @pytest.fixture(scope="module")
 def planned(model_folder, data_folder) -> Plan:
-    config = changed(make_micro_config(model_folder, data_folder))
-    return plan(config, device_mesh(config, jax.devices()[:1]), models(config))
+    return planned_of(changed(make_micro_config(model_folder, data_folder)))
 
 
 @pytest.fixture(scope="module")
 def player(model_folder, data_folder) -> Player:
-    config = changed(make_micro_config(model_folder, data_folder))
-    return make_player("code", config, device_mesh(config, jax.devices()[:1]), load_tokenizer(config.code.model))
+    return player_of(changed(make_micro_config(model_folder, data_folder)))
 
 
 def size_of(tree) -> int:
@@ -66,8 +63,8 @@ def test_two_players_of_adapters_have_one_base(micro_config, frozen):
     micro_config.frozen = frozen
     for player in (micro_config.code, micro_config.test):
         player.lora.rank = 4
-    planned = plan(micro_config, mesh := device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
-    player = make_player("code", micro_config, mesh, load_tokenizer(micro_config.code.model))
+    planned = planned_of(micro_config)
+    player = player_of(micro_config)
     assert planned.residents["code: frozen base"] == size_of(player.base)
     assert planned.residents["code: reference"] == size_of(player.state.params)
     assert planned.residents["code: published weights"] == size_of(player.state.params)  # the base is there
@@ -90,7 +87,7 @@ def test_the_largest_of_each_kind(planned):
 
 def test_players_of_one_model_share_the_largest(config):
     config.method = "code_a1"
-    planned = plan(config, device_mesh(config, jax.devices()[:1]), models(config))
+    planned = planned_of(config)
     chosen = {job.function.kind: job for job in largest(planned)}
     assert len(chosen) == len(largest(planned))
     assert chosen["decode"].player == chosen["prefill"].player == "test"  # its prompts are longer

@@ -5,15 +5,15 @@ import re
 from dataclasses import replace
 
 import pytest
-from ml_collections import ConfigDict
 
-from codea1.config import default_config, trained_sequences, validate
+from codea1.config import DEFAULT
 from codea1.lab.aot.jobs import models
 from codea1.lab.aot.report import markdown
 from codea1.lab.aot.topology import shipped_configs
 from codea1.lab.aot.work import trained_weights
 from codea1.models.config import PUBLISHED
 from codea1.runtime.errors import BadInput
+from codea1.runtime.settings import leaves
 from codea1.slices import SLICES, num_chips, split
 from configs import code_a1
 from tests import golden_shardings
@@ -87,25 +87,18 @@ def test_parameters_are_cut_as_before():
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_shipped_config_is_possible(name: str):
     config = CONFIGS[name]
-    validate(config)
     slices, of_one = split(config.mesh.topology)
     assert of_one in SLICES
     assert config.mesh.replica == slices
-    assert (set(config), set(config.code)) == (set(default_config()), set(default_config().code))
 
 
 @pytest.mark.parametrize("name", ["the default", *PAPERS_RUNS])
 def test_hyper_parameters_are_the_papers(name: str):
-    config = CONFIGS.get(name, default_config())
+    config = CONFIGS.get(name, DEFAULT)
     wanted = PAPER | {f"{who}.{key}": value for who in ("code", "test") for key, value in OF_EACH_PLAYER.items()}
-    flat = {f"{who}{key}": value for who, part in sections(config) for key, value in part.items()}
+    flat = dict(leaves(config.to_dict()))
     assert {key: flat[key] for key in wanted} == wanted
-    assert {who: trained_sequences(config, who) for who in ("code", "test")} == {"code": 2048, "test": 2048}
-
-
-def sections(config: ConfigDict) -> list[tuple[str, ConfigDict]]:
-    """The config and its sections, with the prefix of their keys."""
-    return [("", config), *((f"{name}.", part) for name, part in config.items() if isinstance(part, ConfigDict))]
+    assert {who: config.trained_sequences(who) for who in ("code", "test")} == {"code": 2048, "test": 2048}
 
 
 def test_each_size_has_the_model_of_its_size_for_both_players():
@@ -165,13 +158,13 @@ def test_documented_costs_follow_from_least_steps_and_prices():
 
 
 def test_the_papers_runs_keep_the_papers_settings():
-    paper = default_config()
-    paper.game.assert_forms = "equality"
+    paper = DEFAULT.with_changes({"game.assert_forms": "equality"})
     for name in (*PAPERS_RUNS, *OF_ADAPTERS):
         config = CONFIGS[name]
         assert config.game == paper.game
         for player in ("code", "test"):
-            changed = {key for key in paper[player] if config[player][key] != paper[player][key]}
+            papers, here = paper.policy(player).to_dict(), config.policy(player).to_dict()
+            changed = {key for key in papers if here[key] != papers[key]}
             layout = {"micro_batch_size", "prompt_lengths", "row_lengths", "share_prompts"}
             adapters = {"lora", "learning_rate"} if name in OF_ADAPTERS else set()
             assert changed <= {"model", "shape", *layout, *adapters}

@@ -6,11 +6,12 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.config import config_of
+from codea1.config_file import validate
 from codea1.models.files import ModelFolder
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
 from codea1.training.setup import MADE_FOR, assemble, made_for
+from codea1.training.stored_config import config_of
 
 
 def test_memory_is_given_back_before_a_step_is_restored(run, monkeypatch):
@@ -42,12 +43,12 @@ def test_a_set_that_loses_too_many_questions_is_refused(micro_config):
     micro_config.test.max_prompt_length = 8
     lost = "data.train: 5 of 5 questions have a test prompt longer than config.test.max_prompt_length, 8 tokens"
     with pytest.raises(BadInput, match=lost):
-        assemble(micro_config)
+        assemble(validate(micro_config))
     micro_config.method = "self_play"  # whose one policy has the code player's lengths
-    assemble(micro_config)
+    assemble(validate(micro_config))
     micro_config.code.max_prompt_length = 8
     with pytest.raises(BadInput, match=r"code prompt longer than config\.code\.max_prompt_length, 8 tokens"):
-        assemble(micro_config)
+        assemble(validate(micro_config))
 
 
 def test_a_warm_start_for_another_world_is_refused(micro_config, model_folder, tmp_path):
@@ -55,15 +56,15 @@ def test_a_warm_start_for_another_world_is_refused(micro_config, model_folder, t
         player.model = str(shutil.copytree(model_folder, tmp_path / "model", dirs_exist_ok=True))
     ModelFolder(micro_config.code.model).write_json(MADE_FOR, {"world": "blind", "prompts": "tiny"})
     with pytest.raises(BadInput, match=r"model is a warm start for the world blind, not classic: .* world=blind makes"):
-        assemble(micro_config)
+        assemble(validate(micro_config))
     ModelFolder(micro_config.code.model).write_json(MADE_FOR, {"world": "classic", "prompts": "default"})
     with pytest.raises(BadInput, match=r"for the prompts default, not tiny: --config\.game\.prompts=default"):
-        assemble(micro_config)
-    ModelFolder(micro_config.code.model).write_json(MADE_FOR, made_for(micro_config))
-    assemble(micro_config)
+        assemble(validate(micro_config))
+    ModelFolder(micro_config.code.model).write_json(MADE_FOR, made_for(validate(micro_config)))
+    assemble(validate(micro_config))
 
 
 def test_a_player_without_a_model_is_named(micro_config):
     micro_config.test.model = ""
     with pytest.raises(BadInput, match=r"config\.test\.model is empty"):
-        assemble(micro_config)
+        assemble(validate(micro_config))

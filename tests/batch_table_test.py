@@ -5,7 +5,7 @@ import io
 from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.config import default_config
+from codea1.config_file import default_config, validate
 from codea1.lab.dry_run import batch_table
 from codea1.learn.batch import row_shapes
 
@@ -14,7 +14,7 @@ ROW_SHAPES = {"code": row_shapes((2048,), 8192, max_rows=16), "test": row_shapes
 
 def shown(config: ConfigDict) -> list[str]:
     console = Console(file=io.StringIO(), width=200)
-    console.print(batch_table(config, 600, ROW_SHAPES))
+    console.print(batch_table(validate(config), 600, ROW_SHAPES))
     return [" ".join(line.replace("│", " ").split()) for line in console.file.getvalue().splitlines()]
 
 

@@ -20,15 +20,14 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from bench.micro_run import make_micro_config, make_model_folder, make_player
-from codea1.config import default_config
+from bench.micro_run import make_micro_config, make_model_folder, make_player, mesh_of
+from codea1.config_file import default_config, validate
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import load_tokenizer
 from codea1.lab.sandbox.benchmarks import BenchmarkPool
 from codea1.lab.worlds.procedural import prepare
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
-from codea1.sharding import device_mesh
 from tests import gcs_emulator
 
 jax.config.update("jax_compilation_cache_dir", os.path.expanduser("~/.cache/codea1/jax-tests"))
@@ -166,8 +165,8 @@ def saved_run(model_folder: Path, data_folder: Path, tmp_path_factory: pytest.Te
     config = make_micro_config(model_folder, data_folder)
     folder = RunFolder.open(str(tmp_path_factory.mktemp("saved") / "run"), config.to_dict())
     tokenizer = load_tokenizer(config.code.model)
-    mesh = device_mesh(config)
-    states = {name: make_player(name, config, mesh, tokenizer).state for name in ("code", "test")}
+    checked = validate(config)
+    states = {name: make_player(name, checked, mesh_of(checked), tokenizer).state for name in ("code", "test")}
     checkpoints = Checkpoints(folder.checkpoints, keep_last=2, keep_best=1)
     for step, factor in ((3, 1.5), (6, 2.5)):
         moved = {

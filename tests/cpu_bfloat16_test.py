@@ -10,7 +10,7 @@ import pytest
 from flax.traverse_util import flatten_dict
 from ml_collections import ConfigDict
 
-from codea1.config import validate
+from codea1.config_file import validate
 from codea1.learn.batch import TrainSample
 from codea1.models import at_rest
 from codea1.models.weights import KernelForms, dense, dense_of_forms, for_many, has_forms, product, product_of_few
@@ -88,7 +88,8 @@ def adapted(config: ConfigDict, dtype: str) -> ConfigDict:
 
 
 def test_two_steps_of_adapters_are_about_those_in_float32(micro_config, large):
-    players = {name: assemble(adapted(micro_config, name)).policies["code"] for name in ("float32", "bfloat16")}
+    configs = {name: validate(adapted(micro_config, name)) for name in ("float32", "bfloat16")}
+    players = {name: assemble(config).policies["code"] for name, config in configs.items()}
     drawn = list(players["float32"].generate([Request("q", (5, 6, 7), 0, 4)], stream="code", step=1))
     samples = [TrainSample(x.prompt_ids, x.token_ids, x.log_probs, (-1.0) ** i) for i, x in enumerate(drawn)]
     before = {name: jax.device_get(player.state.params) for name, player in players.items()}
@@ -111,7 +112,7 @@ def test_two_steps_of_adapters_are_about_those_in_float32(micro_config, large):
 def test_a_frozen_player_has_the_arrays_of_a_learner_on_its_base(micro_config, large, frozen):
     config = adapted(micro_config, "bfloat16")
     config.frozen = frozen
-    policies = assemble(config).policies
+    policies = assemble(validate(config)).policies
     for player in policies.values():
         (drawn,) = player.generate([Request("q", (5, 6, 7), 0, 1)], stream="code", step=1)
         if player.learns:
@@ -156,13 +157,13 @@ def test_auto_is_what_the_machine_multiplies_faster(
             run.mkdir()
             stored = micro_config.to_dict() | {"model": micro_config.model.to_dict() | {"dtype": there[chosen]}}
             (run / "config.json").write_text(json.dumps(stored))
-        with run_inputs(lambda: ConfigDict(micro_config.to_dict()), str(run), Hosts()) as inputs:
+        with run_inputs(lambda: validate(micro_config), str(run), Hosts()) as inputs:
             assert inputs.config.model.dtype == there.get(chosen, chosen)
         told = capsys.readouterr().out
         assert f"config.model.dtype is auto, here {there.get(chosen, chosen)}: " in told
         assert (why in told) == (not there)
         assert ("as when the run began" in told) == bool(there)
     micro_config.model.dtype = chosen
-    with pytest.raises(BadInput, match="dtype"), run_inputs(lambda: micro_config, str(run), Hosts()):
+    with pytest.raises(BadInput, match="dtype"), run_inputs(lambda: validate(micro_config), str(run), Hosts()):
         pass
     dtypes.fastest_dtype.cache_clear()

@@ -12,6 +12,7 @@ from etils import epath
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codea1.config_file import validate
 from codea1.data.loader import load_questions
 from codea1.data.rows import file_rows
 from codea1.game.asserts import parse_assert
@@ -374,9 +375,9 @@ def test_a_set_is_split_and_says_where_it_is_from(tmp_path: Path, capsys, micro_
     assert "kept without a solution: not run, for method=golden 40" in told
     micro_config.data.train.source, micro_config.data.train.limit = files["train"], 0
     with pytest.raises(BadInput, match="no ground truth in GT_code, which all but method=golden needs"):
-        questions_of(micro_config, "train")
+        questions_of(validate(micro_config), "train")
     micro_config.method = "golden"
-    assert len(questions_of(micro_config, "train")) == len(asked["train"])
+    assert len(questions_of(validate(micro_config), "train")) == len(asked["train"])
 
 
 @settings(max_examples=30)

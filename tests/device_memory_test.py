@@ -6,7 +6,8 @@ import jax
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.config import default_config
+from bench.micro_run import mesh_of
+from codea1.config_file import default_config, validate
 from codea1.lab.benchmarks.policies import policy_of_folder
 from codea1.learn.batch import TrainSample
 from codea1.models import at_rest
@@ -21,7 +22,6 @@ from codea1.rollout.engine import Request
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.memory import available_memory
-from codea1.sharding import device_mesh
 from codea1.training.profile import memory_metrics
 from codea1.training.setup import assemble
 
@@ -115,7 +115,7 @@ def test_a_run_has_no_less_in_memory_than_it_is_said_to_need(micro_config, monke
     of_run = memory.memory_of_run
     monkeypatch.setattr(memory, "memory_of_run", lambda *arguments: (said.append(of_run(*arguments)), said[-1])[1])
     before = {id(x): x for x in jax.live_arrays()}  # kept, or another array would have the id of one that is gone
-    policies = assemble(config).policies
+    policies = assemble(validate(config)).policies
     most = []
     for player in policies.values():
 
@@ -141,7 +141,8 @@ def large(rank: int, size: str = "1.5b") -> tuple[ConfigDict, dict[str, Model]]:
 
 
 def require(config: ConfigDict, models: dict[str, Model]) -> None:
-    mesh = device_mesh(config, jax.devices()[:1])
+    config = validate(config)
+    mesh = mesh_of(config, jax.devices()[:1])
     memory.require_memory(config, functions_of_players(config, mesh, models), models)
 
 
@@ -181,6 +182,6 @@ def test_nothing_is_loaded_that_cannot_fit(micro_config, model_folder, monkeypat
     monkeypatch.setattr(memory, "device_memory", lambda: 1000)
     monkeypatch.setattr(StoredTensors, "place", None)
     with pytest.raises(BadInput, match=r"this machine has .* GiB of memory left"):
-        assemble(micro_config)
+        assemble(validate(micro_config))
     with pytest.raises(BadInput, match=r"\(.*weights .*\); fewer slots and shorter lengths take fewer pages\.$"):
         policy_of_folder("code", str(model_folder), (80, 12, 8))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.config import default_config, validate
+from codea1.config_file import default_config, validate
 from codea1.runtime.errors import BadInput
 
 PAGE = Path(__file__).parents[1] / "docs" / "differences.md"

@@ -14,19 +14,20 @@ from ml_collections import ConfigDict
 
 from bench.micro_run import scripted_answer, write_config
 from codea1 import train
+from codea1.config_file import validate
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.lab.dry_run import DryRun
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox import self_test
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.setup import assemble
+from codea1.training.setup import assemble, sandbox_pool
 from tests.host_processes import CACHE, run
 
 
 def rehearse(config: ConfigDict):
+    config = validate(config)
     parts = assemble(config)
-    with SandboxPool.of_config(config) as sandbox:
+    with sandbox_pool(config.sandbox) as sandbox:
         train.train(DryRun(config, parts, sandbox, Hosts()))
     return parts
 
@@ -46,7 +47,7 @@ def test_a_step_is_played_and_learned_from(micro_config, monkeypatch, capsys, ad
     for player in (micro_config.code, micro_config.test):
         player.advantage = advantage
         player.warmup_steps = 0
-        player.critic.warmup_steps = 2
+        player.critic.warmup_steps = 2 * (advantage == "gae")
     parts = rehearse(micro_config)
     printed = capsys.readouterr().out
     assert values(printed, "samples") == ["4 solutions", "8 suites"]

@@ -7,11 +7,10 @@ from concurrent.futures import Future
 import numpy as np
 import pytest
 
-from codea1.config import default_config
+from codea1.config_file import default_config, validate
 from codea1.evaluation.held_out import HeldOut, evaluate, evaluate_tests
 from codea1.evaluation.result_files import summary
 from codea1.game.calls import Call, CallTest
-from codea1.game.methods import game_rules
 from codea1.game.question import Question
 from codea1.rollout.engine import Request, Sample
 from codea1.runtime.errors import BadInput
@@ -19,6 +18,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
+from codea1.training.setup import game_rules
 from codea1.values.verdict import Verdict
 from tests.conftest import done
 from tests.hosts_shares_test import on_hosts
@@ -69,7 +69,7 @@ def grader() -> Iterator[Grader]:
 def held_out(*questions: Question, samples: int = 4) -> HeldOut:
     config = default_config()
     config.game.prompts, config.game.num_tests, config.game.assert_forms = "tiny", 2, "equality"
-    return HeldOut(questions, game_rules(config), samples, shown_mutants=2, purpose="test")
+    return HeldOut(questions, game_rules(validate(config)), samples, shown_mutants=2, purpose="test")
 
 
 def test_solutions_are_counted_per_question(grader):

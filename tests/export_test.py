@@ -8,7 +8,6 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.config import config_of
 from codea1.data.tokenizer import load_tokenizer
 from codea1.lab.export import export
 from codea1.models.files import ModelFolder
@@ -16,6 +15,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.training.setup import assemble
+from codea1.training.stored_config import config_of
 from tests.model_folders import load
 
 

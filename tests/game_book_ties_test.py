@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from bench.micro_run import content
-from codea1.config import default_config
+from codea1.config_file import default_config, validate
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook, shards_of_host
 from codea1.runs.book_files import read_shards, write_shards
@@ -140,7 +140,7 @@ def test_a_full_book_still_loses_the_oldest_of_equals():
 def test_official_alone_has_the_order_of_the_reference(reward, book_policy, order):
     config = default_config()
     config.game.reward, config.game.book_policy = reward, book_policy
-    book = mistake_book(config, Hosts())
+    book = mistake_book(validate(config), Hosts())
     book.update("q", TRUTH, 1, failed(A, B, B))
     book.update("q", TRUTH, 2, Evidence(passed_history=[[B]]))
     assert book.retrieve("q", 8) == order

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from codea1.config import default_config
+from codea1.config_file import default_config
 from codea1.game.answers import parse_suite
 from codea1.game.asserts import parse_assert
 from codea1.values import decode_exact

@@ -28,7 +28,7 @@ Table = dict[
 def tables() -> Table:
     """The table of all shipped configs; needs neither chips nor their compiler."""
     return {
-        f"{name}, {player}": _table(replace(model.config, lora_rank=config[player].lora.rank), _mesh(config))
+        f"{name}, {player}": _table(replace(model.config, lora_rank=config.policy(player).lora.rank), _mesh(config))
         for name, config in shipped_configs()
         for player, model in models(config).items()
     }

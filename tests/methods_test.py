@@ -11,20 +11,19 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.config import use_method, validate
-from codea1.game.methods import METHODS, game_rules
-from codea1.lab.aot.jobs import models, plan
+from codea1.config_file import use_method, validate
+from codea1.game.methods import METHODS
 from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.work import CHIPS
 from codea1.runs.folder import RunFolder
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
-from codea1.sharding import device_mesh
 from codea1.training import setup
 from codea1.training.run import Run
-from codea1.training.setup import assemble
+from codea1.training.setup import assemble, game_rules
 from configs import code_a1, colab, gpu, laptop, tiny
 from tests.host_processes import run
+from tests.player_functions_test import planned_of
 from tests.saved_step import SavedStep
 from tests.train_test import assert_all_is_saved, assert_same_run, promised, rows, scripted_answers, train
 
@@ -45,7 +44,7 @@ def weights(trainer: Run, name: str):
 
 
 def has_moved(config: ConfigDict, trainer: Run, name: str) -> bool:
-    start = assemble(config).policies[name].params
+    start = assemble(validate(config)).policies[name].params
     same = jax.tree.map(lambda a, b: np.array_equal(a, b), weights(trainer, name), start)
     assert len(set(jax.tree.leaves(same))) > 0
     return not all(jax.tree.leaves(same))
@@ -150,7 +149,7 @@ def test_two_steps_of_a_method_and_what_they_saved(micro_config, scripted_answer
     assert_all_is_saved(whole, micro_config, tmp_path / "whole")
     check(micro_config, tmp_path / "whole", whole)
     if case == "self_play":  # one policy learns from the samples of both roles
-        pairs = SavedStep(RunFolder.existing(str(tmp_path / "whole")), micro_config, 2).replay()
+        pairs = SavedStep(RunFolder.existing(str(tmp_path / "whole")), 2).replay()
         assert pairs
         assert all(pair.is_equal for pair in pairs)
 
@@ -199,7 +198,7 @@ def test_the_tests_of_one_run_train_another(micro_config, scripted_answers, tmp_
     micro_config.data.static_tests = str(file)
     micro_config.questions_per_step = 1
     validate(micro_config)
-    parts = assemble(micro_config)
+    parts = assemble(validate(micro_config))
     assert {question.id for question in parts.train} == {row["question_id"] for row in written[:2]}
     assert len(parts.untested) == 3
     train(micro_config, tmp_path / "static")
@@ -251,16 +250,16 @@ def test_what_a_method_cannot_be_is_one_sentence(micro_config, changes, sentence
 
 
 def test_questions_without_a_golden_test_are_left_out_where_one_is_needed(micro_config, monkeypatch):
-    questions = setup.questions_of(micro_config, "train")
+    questions = setup.questions_of(validate(micro_config), "train")
     bare = [*questions[:-1], replace(questions[-1], golden_tests=("assert g(1)",))]
     monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare)
-    assert list(assemble(micro_config).untested) == []
+    assert list(assemble(validate(micro_config)).untested) == []
     micro_config.method = "golden"
-    parts = assemble(micro_config)
+    parts = assemble(validate(micro_config))
     assert ([*parts.train], [*parts.untested]) == (bare[:-1], bare[-1:])
     monkeypatch.setattr(setup, "load_questions", lambda *_, **__: bare[-1:] * 3)
     with pytest.raises(BadInput, match="has 0 questions that can be asked: 0 are too long, and 3 have no fixed test"):
-        assemble(micro_config)
+        assemble(validate(micro_config))
 
 
 def test_a_template_file_without_the_prompt_of_a_method_is_refused(micro_config, tmp_path):
@@ -269,19 +268,19 @@ def test_a_template_file_without_the_prompt_of_a_method_is_refused(micro_config,
     (tmp_path / "prompts.json").write_text(json.dumps({"code": messages, "test": messages}))
     micro_config.method = "black_box"
     with pytest.raises(BadInput, match="lacks the field 'black_box', for method black_box"):
-        assemble(micro_config)
+        assemble(validate(micro_config))
 
 
 def test_what_a_frozen_player_runs_is_planned_and_no_more(micro_config):
     micro_config.frozen = "test"
-    planned = plan(micro_config, device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
+    planned = planned_of(micro_config)
     assert {job.phase for job in planned.jobs if job.player == "test"} == {"rollout"}
     assert {name for name in planned.residents if name.startswith("test: ")} == {
         "test: parameters",  # it answers with these, not with a copy
         "test: pages of keys and values",
     }
     compiled_functions.clear()  # other tests may have compiled functions that these look for
-    player = assemble(micro_config).policies["test"]
+    player = assemble(validate(micro_config)).policies["test"]
     names = [job.function.name for job in planned.jobs if job.player == "test"]
     assert names == [compiled.name for compiled in player.warm_up()]
     assert player.warm_up_learning() == []
@@ -290,7 +289,7 @@ def test_what_a_frozen_player_runs_is_planned_and_no_more(micro_config):
 
 def test_one_policy_is_planned_once(micro_config):
     micro_config.method = "self_play"
-    planned = plan(micro_config, device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
+    planned = planned_of(micro_config)
     assert set(planned.players) == {job.player for job in planned.jobs} == {"code"}
 
 
@@ -299,10 +298,10 @@ def test_alpha_and_the_book_are_overrides_of_every_method(micro_config):
     micro_config.game.mistake_book = False
     for method in ("code_a1", "black_box", "self_play"):
         micro_config.method = method
-        rules = game_rules(micro_config)
+        rules = game_rules(validate(micro_config))
         assert (rules.reward.alpha, rules.history_size) == (0.25, 0)
         micro_config.game.mistake_book = True
-        assert game_rules(micro_config).history_size == 8
+        assert game_rules(validate(micro_config)).history_size == 8
         micro_config.game.mistake_book = False
 
 
@@ -333,8 +332,8 @@ def test_the_least_time_of_a_step_is_that_of_the_roles_and_of_those_that_learn(m
 
     def phases(**changes: str) -> dict[str, float]:
         micro_config.update({"method": "code_a1", "frozen": ""} | changes)
-        planned = plan(micro_config, device_mesh(micro_config, jax.devices()[:1]), models(micro_config))
-        return {phase.name: phase.seconds for phase in estimate(micro_config, planned.players, chip).phases}
+        planned = planned_of(micro_config)
+        return {phase.name: phase.seconds for phase in estimate(validate(micro_config), planned.players, chip).phases}
 
     two, one, frozen = phases(), phases(method="self_play"), phases(frozen="code")
     assert two.keys() - one.keys() == {"test: optimizer"}

@@ -8,9 +8,10 @@ import pytest
 from ml_collections import ConfigDict
 
 from codea1 import train as command
-from codea1.config import config_of, default_config, validate
+from codea1.config import Config
+from codea1.config_file import default_config, validate
 from codea1.game.answers import ParsedSuite
-from codea1.game.methods import game_rules, own_files
+from codea1.game.methods import own_files
 from codea1.game.question import Question
 from codea1.game.rewards import REWARDS, ShownTest, SolutionOutcome, SuiteOutcome
 from codea1.lab.report.run_report import show_report
@@ -18,7 +19,8 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.training.guards import guarded, run_inputs
-from codea1.training.setup import made_for
+from codea1.training.setup import game_rules, made_for
+from codea1.training.stored_config import config_of
 from codea1.values.verdict import Verdict
 from tests.train_test import rows, scripted_answers, without_figure
 
@@ -55,8 +57,7 @@ def config(tmp_path: Path) -> ConfigDict:
 
 
 def test_a_reward_in_a_file_is_given_texts_and_tokens(config):
-    validate(config)
-    reward = game_rules(config).reward
+    reward = game_rules(validate(config)).reward
     assert reward.code_reward(SolutionOutcome(True, text="return 1", token_ids=(7, 8, 9))).total == -0.03
     assert reward.code_reward(SolutionOutcome(True, text="pass", token_ids=(7,))).total == -1.01
     assert reward.test_reward(SolutionOutcome(True), SuiteOutcome(())).total == 0  # that of what it subclasses
@@ -71,8 +72,7 @@ def test_a_reward_may_be_a_plain_function(config, tmp_path, is_pair):
         f"    return (paid, -paid) if {is_pair} else paid\n"
     )
     config.game.reward = f"{tmp_path}/share.py:share"
-    validate(config)
-    reward = game_rules(config).reward
+    reward = game_rules(validate(config)).reward
     passes, fails = ShownTest("assert f() == 1", True, True), ShownTest("assert f() == 2", False, False)
     suite = SuiteOutcome((Verdict.PASS, Verdict.FAIL), tests=(passes, fails))
     question = Question("q", None, "", "", "def f(): return 1", "f")
@@ -97,10 +97,9 @@ def test_a_reward_may_be_a_plain_function(config, tmp_path, is_pair):
 def test_what_a_function_does_wrongly_is_named_with_its_line(config, tmp_path, body, sentence):
     (tmp_path / "share.py").write_text(f"def share(program, question, tests):\n    {body}\n")
     config.game.reward = f"{tmp_path}/share.py:share"
-    validate(config)
     suite = SuiteOutcome((), tests=(ShownTest("assert f()", True, True),))
     with pytest.raises(BadInput, match=rf"share\.py, {sentence}"):
-        game_rules(config).reward.code_reward(SolutionOutcome(True, (suite,)))
+        game_rules(validate(config)).reward.code_reward(SolutionOutcome(True, (suite,)))
 
 
 def test_methods_of_fixed_tests_refuse_a_class_that_they_would_not_read(config, tmp_path):
@@ -112,8 +111,8 @@ def test_methods_of_fixed_tests_refuse_a_class_that_they_would_not_read(config, 
 def test_the_file_is_read_again_when_a_config_is_validated_again(config, tmp_path):
     validate(config)
     (tmp_path / "brief.py").write_text(BRIEF.replace("/ 100", "/ 10"))
-    validate(config)
-    assert game_rules(config).reward.code_reward(SolutionOutcome(True, text="return", token_ids=(1,))).total == -0.1
+    reward = game_rules(validate(config)).reward
+    assert reward.code_reward(SolutionOutcome(True, text="return", token_ids=(1,))).total == -0.1
 
 
 @pytest.mark.parametrize(
@@ -174,8 +173,7 @@ def test_what_a_method_does_wrongly_is_named_with_its_line(config, tmp_path, hoo
     head, _ = BRIEF.split("    def ")
     head = head.replace("StrictReward", "StrictReward, SuiteReward", 1)
     (tmp_path / "brief.py").write_text(f"{head}    def {hook}(self, {parameters}):\n        {body}\n")
-    validate(config)
-    method = getattr(game_rules(config).reward, hook)
+    method = getattr(game_rules(validate(config)).reward, hook)
     arguments = {"solution": SolutionOutcome(True), "answer": "text", "parsed": ParsedSuite((), False, 0.0)}
     with pytest.raises(BadInput, match=rf"game\.reward: .*brief\.py, line 1[23]: .*{sentence}"):
         method(*(arguments.get(name) for name in parameters.split(", ") if name != "suites"))
@@ -190,13 +188,12 @@ def test_a_file_that_is_missing_is_named(config, tmp_path):
         validate(config)
     (tmp_path / "prompts.json").unlink()
     with pytest.raises(BadInput, match=r"config\.game\.prompts: there is no file .*prompts\.json\."):
-        own_files(config.game)
+        own_files(config.game.reward, config.game.prompts)
 
 
 def play(config: ConfigDict, workdir: Path) -> None:
-    def read_config() -> ConfigDict:
-        validate(config)
-        return config
+    def read_config() -> Config:
+        return validate(config)
 
     with (
         without_figure(),
@@ -227,7 +224,8 @@ def test_a_run_keeps_its_files_and_does_not_go_on_with_others(micro_config, tmp_
 
 
 def test_who_reads_a_run_takes_its_prompts_and_runs_no_file_of_it(config, tmp_path):
-    folder, made = RunFolder.open(str(tmp_path / "run"), config.to_dict(), own_files(config.game)), made_for(config)
+    own = own_files(config.game.reward, config.game.prompts)
+    folder, made = RunFolder.open(str(tmp_path / "run"), config.to_dict(), own), made_for(validate(config))
     for name in ("brief.py", "prompts.json"):
         (tmp_path / name).unlink()
     REWARDS.pop(config.game.reward, None)

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from bench.micro_run import make_player
+from bench.micro_run import make_player, mesh_of
+from codea1.config_file import validate
 from codea1.data.tokenizer import load_tokenizer
-from codea1.lab.aot.jobs import models, plan
+from codea1.lab.aot.jobs import Plan, models, plan
 from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
 from codea1.runtime.compilations import compiled_functions
-from codea1.sharding import device_mesh
 
 
 def arranged(config: ConfigDict, kind: str) -> ConfigDict:
@@ -26,7 +26,13 @@ def arranged(config: ConfigDict, kind: str) -> ConfigDict:
 
 
 def player_of(config: ConfigDict, name: str = "code") -> Player:
-    return make_player(name, config, device_mesh(config, jax.devices()[:1]), load_tokenizer(config.code.model))
+    config = validate(config)
+    return make_player(name, config, mesh_of(config, jax.devices()[:1]), load_tokenizer(config.code.model))
+
+
+def planned_of(config: ConfigDict) -> Plan:
+    checked = validate(config)
+    return plan(checked, mesh_of(checked, jax.devices()[:1]), models(checked))
 
 
 def samples() -> list[TrainSample]:
@@ -55,7 +61,7 @@ def backend_compilations():
 def test_warm_up_compiles_what_is_planned_and_learning_nothing_more(micro_config, kind, backend_compilations):
     config = arranged(micro_config, kind)
     player = player_of(config)
-    planned = [job.function for job in plan(config, player.functions.mesh, models(config)).jobs if job.phase == "learn"]
+    planned = [job.function for job in planned_of(config).jobs if job.phase == "learn"]
     compiled_functions.clear()
     compiled = player.warm_up_learning()
     assert [each.name for each in compiled] == [function.name for function in planned]

@@ -14,15 +14,15 @@ import pytest
 from flax import nnx
 from ml_collections import ConfigDict
 
-from bench.micro_run import make_player
-from codea1.config import default_config, validate
+from bench.micro_run import make_player, mesh_of
+from codea1.config_file import default_config, validate
 from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
 from codea1.runtime.hosts import stable_hash
-from codea1.sharding import device_mesh, to_host
+from codea1.sharding import to_host
 from tests.model_folders import load
 
 MODEL = Qwen2Config(
@@ -105,7 +105,8 @@ def config(tmp_path_factory):
 
 
 def player_of(name: str, config: ConfigDict) -> Player:
-    return make_player(name, config, device_mesh(config), SimpleNamespace(stop_ids=(1,), pad_id=0))
+    config = validate(config)
+    return make_player(name, config, mesh_of(config), SimpleNamespace(stop_ids=(1,), pad_id=0))
 
 
 @pytest.fixture(params=SECTIONS)
@@ -357,7 +358,7 @@ def test_sharing_prompts_changes_no_update(config):
 
 def test_the_surrogate_is_the_one_that_the_section_names(config):
     config = config.copy_and_resolve_references()
-    config.code.update(surrogate="cispo", mini_batches=1, row_lengths=(), micro_batch_size=16)
+    config.code.update(surrogate="cispo", dual_clip=10.0, mini_batches=1, row_lengths=(), micro_batch_size=16)
     player = player_of("code", config)
     reference = Reference("code", player.params, player.params)
     (sample,) = made_samples(player, reference, 2)[:1]

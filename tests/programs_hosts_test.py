@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from bench.micro_run import make_micro_config, make_player
+from bench.micro_run import make_micro_config, make_player, mesh_of
+from codea1.config_file import validate
 from codea1.data.tokenizer import load_tokenizer
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
-from codea1.sharding import device_mesh
 from tests.evalplus_files import humaneval_row, write_rows
 from tests.host_processes import Process, assert_shown_once, finish, outputs, start_two
 from tests.model_folders import load
@@ -26,8 +26,8 @@ ROUNDING = {"rtol": 2e-4, "atol": 1e-5}  # of float32, after a few updates with 
 def run(model_folder, data_folder, tmp_path_factory) -> str:
     """A run with one checkpoint of the policies as they start."""
     config = make_micro_config(model_folder, data_folder)
-    tokenizer, mesh = load_tokenizer(model_folder), device_mesh(config)
-    players = [make_player(name, config, mesh, tokenizer) for name in ("code", "test")]
+    tokenizer, mesh = load_tokenizer(model_folder), mesh_of(validate(config))
+    players = [make_player(name, validate(config), mesh, tokenizer) for name in ("code", "test")]
     config.mesh.tensor = 2
     for player in (config.code, config.test):
         player.micro_batch_size = 4

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import pytest
 
 from bench.micro_run import make_micro_config
-from codea1.config import config_of
 from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from tests.saved_step import ROUNDING, MetricPair, SavedStep, Tolerance
@@ -29,7 +28,7 @@ def folder(model_folder, data_folder, tmp_path_factory) -> RunFolder:
 
 
 def replay(folder: RunFolder, step: int) -> list[MetricPair]:
-    return SavedStep(folder, config_of(folder), step).replay()
+    return SavedStep(folder, step).replay()
 
 
 @contextlib.contextmanager

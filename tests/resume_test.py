@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from ml_collections import ConfigDict
 
+from codea1.config_file import validate
 from codea1.lab.report.run_report import show_report
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.signals import Stopped, StopRequest
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.train import train
 from codea1.training.run import Run
-from codea1.training.setup import assemble
+from codea1.training.setup import assemble, sandbox_pool
 from tests.train_test import (
     assert_same_run,
     assert_something_happened,
@@ -40,6 +40,7 @@ class _Life(StopRequest):
     ) -> None:
         super().__init__()
         self.batches = 0  # of questions, asked in this life
+        config = validate(config)
         parts = assemble(config)
         ask = parts.feed.batch
 
@@ -51,7 +52,7 @@ class _Life(StopRequest):
 
         parts.feed.batch = batch
         folder = RunFolder.open(str(workdir), config.to_dict())
-        with SandboxPool.of_config(config) as sandbox, without_figure():
+        with sandbox_pool(config.sandbox) as sandbox, without_figure():
             self.trainer = Run(config, parts, sandbox, folder, Hosts(), self)
             self._end = end
             with self.trainer:

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from codea1.config import default_config
+from codea1.config_file import default_config
 from codea1.lab.report.tables import TextTable
-from codea1.runtime.fields import leaves
+from codea1.runtime.settings import leaves
 from tests.conftest import QUICK, ROOT
 
 COMMANDS = (  # they may use the lab
@@ -30,6 +30,7 @@ FLOORS = (  # from the ground up; rooms of one floor do not know each other
     ("models", "game"),
     ("learn", "rollout", "runs", "data"),
     ("config",),
+    ("config_file",),
     ("players",),
     ("evaluation",),
     ("training",),

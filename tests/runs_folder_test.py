@@ -6,13 +6,14 @@ from pathlib import Path
 import jax
 import pytest
 
-from codea1.config import config_of, default_config
+from codea1.config_file import default_config
 from codea1.evaluation.result_files import require_writable, write_evaluation
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import locked
 from codea1.runtime.errors import BadInput
 from codea1.runtime.versions import versions
 from codea1.storage.objects import write_atomically
+from codea1.training.stored_config import config_of
 
 CONFIG = {"seed": 0, "game": {"alpha": 0.5, "prompts": "tiny"}, "shape": (2, 3)}
 

@@ -1,6 +1,5 @@
 """Makes the update of one step again from its samples and the checkpoint before it, and compares the metrics."""
 
-import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -8,8 +7,8 @@ from typing import Any
 
 import jax
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
+from bench.micro_run import mesh_of
 from codea1.game.methods import METHODS
 from codea1.learn.batch import TrainSample
 from codea1.players.base import Start, require_base
@@ -19,7 +18,8 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runs.samples import Samples
-from codea1.sharding import device_mesh
+from codea1.sharding import make_mesh
+from codea1.training.stored_config import config_of
 
 _OF_THE_CLOCK = ("update_tflops_per_second", "update_mfu")
 
@@ -58,9 +58,9 @@ class MetricPair:
 class SavedStep:
     """A training step of a run that has a checkpoint of the step before, or is the first. Nothing is written."""
 
-    def __init__(self, folder: RunFolder, config: ConfigDict, step: int) -> None:
+    def __init__(self, folder: RunFolder, step: int) -> None:
         self.step = step
-        self._config = config
+        self._config = config_of(folder)
         self._samples = Samples(folder)
         self._checkpoints = Checkpoints.reader(folder.checkpoints)
         (self._recorded,) = (row for row in read_metrics(folder.metrics) if row["step"] == step)
@@ -79,14 +79,11 @@ class SavedStep:
         config, count = self._config, jax.device_count()
         others = config.mesh.replica * config.mesh.tensor
         fits = count % others == 0 if config.mesh.fsdp == -1 else count == others * config.mesh.fsdp
-        if not fits:
-            config = copy.deepcopy(config)
-            config.mesh.replica, config.mesh.fsdp, config.mesh.tensor = 1, -1, 1
-        return device_mesh(config)
+        return mesh_of(config) if fits else make_mesh(1, -1, 1)
 
     def _learned(self, name: str, mesh: Mesh) -> dict[str, float]:
         # One player after the other: the devices here may be smaller than those of the run.
-        own = self._config[name]
+        own = self._config.policy(name)
         start = Start(own.model)
         tokenizer = start.tokenizer(own.thinking)
         functions = functions_of_players(self._config, mesh, {name: start.described(tokenizer)})

@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from ml_collections import ConfigDict
 
-from codea1.config import config_of, paths_of, use_paths
+from codea1.config import DEFAULT
+from codea1.config_file import validate
 from codea1.evaluation.result_files import read_evaluation
 from codea1.lab.export import export
 from codea1.lab.opened_run import evaluate_run
@@ -17,6 +17,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.versions import machine
+from codea1.training.stored_config import config_of, paths_of, with_paths
 from tests.train_test import scripted_answers, train
 
 __all__ = ["scripted_answers"]
@@ -52,7 +53,7 @@ def test_each_file_that_decides_is_told_from_another_wherever_it_lies(model_fold
     there = Start(str(model_folder)).digests()
     assert Start(str(moved)).digests() == there
     saved = {"code": json.loads(json.dumps(there))}
-    config = ConfigDict({"code": {"model": str(moved)}})
+    config = DEFAULT.with_changes({"code.model": str(moved)})
     assert require_unchanged(config, "code", saved, "step 4 was saved", False) == []
     assert require_unchanged(config, "code", {}, "step 4 was saved", False) == []  # of an older version
     change(moved / name)
@@ -108,15 +109,14 @@ def test_a_run_goes_on_with_what_it_started_from_alone(
     assert config_of(run).code.model == run.paths["code.model"]
     evaluate_run(str(workdir), "last", "test", Hosts())  # from elsewhere
     export(run, "code", "last", tmp_path / "exported", "float32", Hosts())
-    again = config.copy_and_resolve_references()
-    use_paths(again, RunFolder.check(str(workdir), again.to_dict()).paths, is_resumed=True)
+    again = with_paths(validate(config), RunFolder.check(str(workdir), config.to_dict()).paths, is_resumed=True)
     assert again.code.model == run.paths["code.model"]
     assert train(again, workdir)._position.step == 1
 
     (tmp_path / "here" / "model").rename(tmp_path / "moved")
     (tmp_path / "here" / "data").rename(tmp_path / "moved_data")
-    again.code.model = again.test.model = str(tmp_path / "moved")
-    again.data.folder = str(tmp_path / "moved_data")
+    model, data = str(tmp_path / "moved"), str(tmp_path / "moved_data")
+    again = again.with_changes({"code.model": model, "test.model": model, "data.folder": data})
     assert train(again, workdir)._position.step == 1
     moved = config_of(RunFolder.existing(str(workdir)))
     assert (moved.test.model, moved.data.folder) == (str(tmp_path / "moved"), str(tmp_path / "moved_data"))
@@ -137,7 +137,7 @@ def test_a_run_goes_on_with_what_it_started_from_alone(
     evaluate_run(str(workdir), "last", "test", Hosts(), allow_changed_model=True)
     assert f"{template}, of the code policy, differs" in read_evaluation(run, "test_step_000001")["changes"][0]
 
-    again.steps = 2
+    again = again.with_changes({"steps": 2})
     changed = train(again, workdir, allow_changed_model=True)
     assert any(str(template) in note for note in changed._notes)
     changes = Checkpoints.reader(run.checkpoints).state(2)["changes"]

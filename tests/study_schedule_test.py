@@ -16,7 +16,7 @@ from typing import NamedTuple
 import pytest
 from ml_collections import ConfigDict
 
-from codea1.config import validate
+from codea1.config_file import validate
 from codea1.lab.study.declaration import Study, with_config
 from codea1.lab.study.experiments import ARMS, PAPER, SFT_TEST, experiment_of
 from codea1.lab.study.layouts import BASE

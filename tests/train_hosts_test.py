@@ -12,7 +12,6 @@ import pytest
 from safetensors.numpy import load_file
 
 from bench.micro_run import content, make_micro_config, write_config
-from codea1.config import config_of
 from codea1.lab import model_writer
 from codea1.lab.runs.book_export import open_book, read_export
 from codea1.models import huggingface, peft
@@ -137,7 +136,7 @@ def test_each_host_traces_its_part_of_the_step(two):
 
 def test_a_step_of_four_devices_is_made_again_on_one(one):
     folder = RunFolder.existing(str(one))
-    saved = SavedStep(folder, config_of(folder), 3)
+    saved = SavedStep(folder, 3)
     assert saved.mesh().size == 1
     pairs = saved.replay()
     assert [pair for pair in pairs if not pair.is_close(OF_A_REPLAY["float32"])] == []

@@ -18,6 +18,8 @@ from ml_collections import ConfigDict
 
 from bench.micro_run import NOT_PROMISED, content, make_micro_config, make_model_folder, scripted_answer
 from codea1 import train as command
+from codea1.config import Config
+from codea1.config_file import validate
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.evaluation.result_files import read_evaluation
 from codea1.game.book_pages import Page
@@ -32,11 +34,10 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host import ScriptRun
 from codea1.sandbox.host.grading import Grader, Grading
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.checksums import write_manifest
 from codea1.training import setup
 from codea1.training.run import Run
-from codea1.training.setup import assemble
+from codea1.training.setup import assemble, sandbox_pool
 from codea1.training.step import Step
 from codea1.training.validation import Best, Validation
 from codea1.values.verdict import Verdict
@@ -74,11 +75,12 @@ def without_figure() -> Iterator[None]:
         yield
 
 
-def train(config: ConfigDict, workdir: Path | str, stop_after: int | None = None, **options: bool) -> Run:
+def train(config: ConfigDict | Config, workdir: Path | str, stop_after: int | None = None, **options: bool) -> Run:
     """Runs to the end, or raises KeyboardInterrupt before the batch of questions after `stop_after`."""
+    config = config if isinstance(config, Config) else validate(config)
     parts = assemble(config)
     folder = RunFolder.open(str(workdir), config.to_dict())
-    with SandboxPool.of_config(config) as sandbox, without_figure():
+    with sandbox_pool(config.sandbox) as sandbox, without_figure():
         trainer = Run(config, parts, sandbox, folder, Hosts(), **options)
         if stop_after is not None:
             batch = parts.feed.batch
@@ -350,7 +352,7 @@ def test_four_steps_of_ppo_are_saved_and_made_again_from_samples(micro_config, s
     assert all(np.isfinite(step["code/critic_value_loss"]) for step in steps)
     assert any(step["test/critic_explained_variance"] for step in steps[1:])
     assert any(step["test/grad_norm"] > 0 for step in steps)
-    pairs = SavedStep(RunFolder.existing(str(tmp_path / "whole")), micro_config, 3).replay()
+    pairs = SavedStep(RunFolder.existing(str(tmp_path / "whole")), 3).replay()
     assert {"code/critic_value_loss", "code/policy_loss"} <= {pair.name for pair in pairs}
     assert [pair for pair in pairs if not pair.is_equal] == []
 
@@ -415,11 +417,11 @@ def test_a_step_on_benchmark_rows(micro_config, scripted_answers, tmp_path):
 def test_questions_that_are_all_too_long_are_refused(micro_config):
     micro_config.code.max_prompt_length = 2
     with pytest.raises(BadInput, match=r"have a code prompt longer than config\.code\.max_prompt_length, 2 tokens"):
-        assemble(micro_config)
+        assemble(validate(micro_config))
 
 
 def test_a_tensor_axis_that_does_not_divide_the_kv_heads_is_refused(micro_config, monkeypatch):
     mesh = SimpleNamespace(shape={"replica": 1, "fsdp": 1, "tensor": 4}, devices=np.array(jax.devices()))
-    monkeypatch.setattr(setup, "device_mesh", lambda _: mesh)
+    monkeypatch.setattr(setup, "make_mesh", lambda *_: mesh)
     with pytest.raises(BadInput, match=r"tensor.*num_kv_heads 2"):
-        assemble(micro_config)
+        assemble(validate(micro_config))

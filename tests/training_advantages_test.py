@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from codea1.config import default_config
+from codea1.config import DEFAULT
 from codea1.game.round import QuestionRecord, Round, variance
 from codea1.players.player import Player
 from codea1.runtime.hosts import Hosts
@@ -25,9 +25,8 @@ def compared(
     scheme: str, trained_solutions: int, round_: Round | None = None, **section: object
 ) -> tuple[Round, dict[str, Learner]]:
     """A played round with the advantages that its step gives it, and the players."""
-    players = {name: Learner(_config=default_config()[name], roles=(name,)) for name in ("code", "test")}
-    for each in players.values():
-        each._config.update(advantage=scheme, **section)
+    settings = {name: DEFAULT.policy(name).with_changes({"advantage": scheme, **section}) for name in ("code", "test")}
+    players = {name: Learner(_config=config, roles=(name,)) for name, config in settings.items()}
     rules = SimpleNamespace(
         max_rounds=1, trained_solutions=trained_solutions, reward=STRICT, selection=variance, seed=0
     )

@@ -6,13 +6,10 @@ Where the paper leaves a method's recipe open, ours is stated here.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import NoReturn, cast
-
-from ml_collections import ConfigDict
 
 from codea1.game.prompts import TEMPLATES, PromptTemplates
-from codea1.game.rewards import REWARDS, Reward
-from codea1.game.round import SELECTIONS, SuiteGroup
+from codea1.game.rewards import Reward
+from codea1.game.round import SuiteGroup
 from codea1.runtime.errors import BadInput, StorageOutage
 from codea1.storage.objects import location, read
 
@@ -101,49 +98,12 @@ class Rules:
         return self.method.fixed_tests
 
 
-class _Unregistered:
-    """Stands for the reward of a run that is in a file, which only training runs; it pays no sample."""
-
-    def __init__(self, name: str):
-        self._name = name
-
-    def __getattr__(self, _: str) -> NoReturn:
-        raise BadInput(f"the reward {self._name} is not known here: nothing but training runs the file of a reward.")
-
-
-def game_rules(config: ConfigDict) -> Rules:
-    """Returns the rules that a config describes. Raises BadInput for a template file that cannot be used."""
-    game, method = config.game, METHODS[config.method]
-    templates = _templates(game.prompts)
-    if "test" in method.roles and not method.sees_solution and not templates.black_box:
-        raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
-    paid_by = REWARDS.get(game.reward) or (lambda *_: cast(Reward, _Unregistered(game.reward)))
-    reward = paid_by(game.alpha, game.num_tests, game.mutant_weight)
-    has_book = game.mistake_book and method.mistake_book
-    return Rules(
-        method=method,
-        reward=reward,
-        templates=templates,
-        num_solutions=game.num_solutions,
-        num_suites=game.num_suites,
-        num_tests=game.num_tests,
-        all_forms=game.assert_forms == "all",
-        history_size=game.history_size if has_book else 0,
-        trained_solutions=game.trained_solutions,
-        selection=SELECTIONS[game.selection],
-        seed=config.seed,
-        questions_per_step=config.questions_per_step,
-        max_rounds=game.max_rounds,
-        hidden_reward=game.hidden_reward,
-    )
-
-
-def own_files(game: ConfigDict) -> dict[str, tuple[str, bytes]]:
-    """Returns path and content of the files that the settings of a game name, by setting: a reward's, templates.
+def own_files(reward: str, prompts: str) -> dict[str, tuple[str, bytes]]:
+    """Returns path and content of the files that these settings of a game name, by setting: a reward's, templates.
 
     Raises BadInput: one cannot be read.
     """
-    named = {"reward": game.reward.rpartition(":")[0], "prompts": "" if game.prompts in TEMPLATES else game.prompts}
+    named = {"reward": reward.rpartition(":")[0], "prompts": "" if prompts in TEMPLATES else prompts}
     return {setting: (path, own_file(path, setting)) for setting, path in named.items() if path}
 
 
@@ -159,7 +119,8 @@ def own_file(path: str, setting: str) -> bytes:
         raise BadInput(f"config.game.{setting} {path} cannot be read: {error}.") from None
 
 
-def _templates(name: str) -> PromptTemplates:
+def prompt_templates(name: str) -> PromptTemplates:
+    """Returns the templates of that name, or in that file. Raises BadInput: it cannot be used."""
     if name in TEMPLATES:
         return TEMPLATES[name]
     try:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 from codea1.game.answers import ExtractedProgram
 from codea1.game.asserts import MarkedAssert
 from codea1.game.calls import Call
+from codea1.game.methods import own_file
 from codea1.game.question import Signature
 from codea1.game.rewards import (
     INFRA,
@@ -28,6 +29,7 @@ from codea1.game.rewards import (
     SuiteOutcome,
     SuiteReward,
 )
+from codea1.runtime import removed
 from codea1.runtime.errors import REPORTED, BadInput
 from codea1.values.verdict import Verdict
 
@@ -78,6 +80,21 @@ class FunctionReward(OfficialReward):
             where = f"{_place('', function)}: {function.__name__} returned {repr(result)[:80]}"
             raise BadInput(f"config.game.reward: {where}; it must be a finite number, or a pair of them.")
         return pair if len(pair) == 2 else (*pair, None)
+
+
+def register_reward(name: str) -> None:
+    """Adds the reward FILE.py:NAME to REWARDS, for which the file is run; of another name checks that it is there.
+
+    Raises BadInput: there is no such reward, or its file cannot be used.
+    """
+    if ".py:" in name:  # nothing else that reads a run runs the file
+        path, _, wanted = name.rpartition(":")
+        REWARDS[name] = reward_class(path, wanted, own_file(path, "reward"))
+    elif gone := removed.removed_name("the reward", name, removed.REWARDS):
+        raise BadInput(gone)
+    elif name not in REWARDS:
+        known = ", ".join(sorted(other for other in REWARDS if ":" not in other))
+        raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
 
 
 def reward_class(path: str, name: str, source: bytes) -> type[Reward]:

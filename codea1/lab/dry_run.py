@@ -9,10 +9,9 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 import jax
-from ml_collections import ConfigDict
 from rich.console import Console, Group
 
-from codea1.config import trained_sequences
+from codea1.config import Config
 from codea1.game.methods import METHODS
 from codea1.lab.report.tables import TextTable
 from codea1.learn.batch import RowShape
@@ -52,7 +51,7 @@ _SHOWN = (  # rows of the table; a player without the metric has an empty cell
 class DryRun(Trainer):
     """Plays one step, shows how it went on host 0, and keeps nothing."""
 
-    def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
+    def __init__(self, config: Config, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         super().__init__(config, parts, sandbox, hosts)
         self._compiled: list[tuple[str, CompileTime]] = []  # by the name of the player
         width = None if sys.stdout.isatty() else 120
@@ -79,7 +78,7 @@ class DryRun(Trainer):
 
     def steps(self) -> list[int]:
         """Returns the first step in which policies learn: with PPO, after the warm-up of the critics."""
-        sections = [self._config[player.name] for player in self.learners]
+        sections = [self._config.policy(player.name) for player in self.learners]
         return [1 + max((section.critic.warmup_steps for section in sections if section.advantage == "gae"), default=0)]
 
     @contextlib.contextmanager
@@ -119,7 +118,7 @@ class DryRun(Trainer):
         return TextTable(["metric", *self._parts.players], rows).terminal("One step")
 
 
-def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Group:
+def batch_table(config: Config, questions: int, row_shapes: Mapping[str, Sequence[RowShape]]) -> Group:
     """Returns what each player does in one step and in the whole run, for people.
 
     Where a number depends on what is sampled it is the most there can be, in one round of the game.
@@ -131,20 +130,20 @@ def batch_table(config: ConfigDict, questions: int, row_shapes: Mapping[str, Seq
     columns = [_batches(config, name, shapes) for name, shapes in row_shapes.items()]
     rows, steps = [[what, *(column[what] for column in columns)] for what in columns[0]], config.steps
     epochs = f"over {steps:,} steps ({steps / (questions // config.questions_per_step):.2f} epochs)"
-    optimizer_steps = [config[name].mini_batches * (trained_sequences(config, name) > 0) for name in row_shapes]
+    optimizer_steps = [config.policy(name).mini_batches * (config.trained_sequences(name) > 0) for name in row_shapes]
     rows.append([f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps)])
     samples = (f"{steps * _num_samples(config, name):,}" for name in row_shapes)
     rows.append([f"over {steps:,} steps: samples", *samples])
     return TextTable(["in one step", *row_shapes], rows).terminal("Batches")
 
 
-def _batches(config: ConfigDict, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
+def _batches(config: Config, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
     """Returns the column of one player, which has the numbers of all roles that it plays."""
-    own, roles = config[name], METHODS[config.method].roles_of(name)
+    own, roles = config.policy(name), METHODS[config.method].roles_of(name)
     prompts_of = {"code": config.questions_per_step, "test": config.questions_per_step * config.game.num_solutions}
     what = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
     samples = _num_samples(config, name)
-    sequences = trained_sequences(config, name)  # 0 if it is frozen
+    sequences = config.trained_sequences(name)  # 0 if it is frozen
     mini_batches = own.mini_batches if sequences else 0
     sequences_of_one = sequences // own.mini_batches
     longest_rows = math.ceil(sequences_of_one / row_shapes[-1].rows)  # if every sequence takes a row of the longest
@@ -161,7 +160,7 @@ def _batches(config: ConfigDict, name: str, row_shapes: Sequence[RowShape]) -> d
     }
 
 
-def _num_samples(config: ConfigDict, name: str) -> int:
+def _num_samples(config: Config, name: str) -> int:
     solutions = config.questions_per_step * config.game.num_solutions
     samples_of = {"code": solutions, "test": solutions * config.game.num_suites}
     return sum(samples_of[role] for role in METHODS[config.method].roles_of(name))

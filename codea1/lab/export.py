@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import jax
 from flax import nnx
 
-from codea1.config import config_of
 from codea1.data.tokenizer import copy_tokenizer
 from codea1.game.methods import METHODS
 from codea1.lab import model_writer
@@ -24,6 +23,7 @@ from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import TRAIN_RULES, laid_out, make_mesh, param_shardings
 from codea1.storage.faults import reason
+from codea1.training.stored_config import config_of
 
 
 def export(
@@ -57,11 +57,11 @@ def export(
             raise BadInput(f"{run.path} has no {player} policy: its method is {config.method}.")
         player = roles[player]
         if player == config.frozen:
-            raise BadInput(f"the {player} policy of {run.path} is frozen: it still is {config[player].model}.")
+            raise BadInput(f"the {player} policy of {run.path} is frozen: it still is {config.policy(player).model}.")
         hosts.of_main(lambda: _require_empty(folder))
         checkpoints = Checkpoints.reader(run.checkpoints)
         number = hosts.of_main(lambda: checkpoints.named(step, files="arrays/"))
-        start = Start(config[player].model)
+        start = Start(config.policy(player).model)
         tokenizer = start.tokenizer()
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
         shape = player_model(config, player, start.model(), mesh)

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from ml_collections import ConfigDict
 from rich.console import Console
 
-from codea1.config import config_of
+from codea1.config import Config
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import require_writable, summary, write_evaluation
 from codea1.lab.report.tables import evaluation_table
@@ -17,8 +16,8 @@ from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
-from codea1.training.setup import Components, assemble
+from codea1.training.setup import Components, assemble, sandbox_pool
+from codea1.training.stored_config import config_of
 
 
 @dataclass(frozen=True)
@@ -26,7 +25,7 @@ class OpenedRun:
     """A run whose players have the states of one of its steps."""
 
     folder: RunFolder
-    config: ConfigDict
+    config: Config
     parts: Components
     step: int
     grader: Grader
@@ -38,7 +37,7 @@ def opened_run(
     path: str,
     step: str,
     hosts: Hosts,
-    config_for: Callable[[RunFolder], ConfigDict] = config_of,
+    config_for: Callable[[RunFolder], Config] = config_of,
     allow_changed_model: bool = False,
 ) -> Iterator[OpenedRun]:
     """Opens a run; every host calls it, and each has a sandbox of its own until the end of the block.
@@ -58,14 +57,14 @@ def opened_run(
     hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
     number = hosts.of_main(lambda: 0 if step == "0" else checkpoints.named(step, files="arrays/"))
     changes, runs = [], config_of(folder)
-    for name in (name for name in parts.policies if config[name].model == runs[name].model):
+    for name in (name for name in parts.policies if config.policy(name).model == runs.policy(name).model):
         if number:
             check = partial(require_base, config, name, checkpoints, number, allow_changed=allow_changed_model)
         else:
             check = partial(require_unchanged, config, name, folder.starts, "the run began", allow_changed_model)
         changes += hosts.of_main(check)
     with hosts.agreed():
-        pool = SandboxPool.of_config(config)
+        pool = sandbox_pool(config.sandbox)
     with pool as sandbox:
         if number:
             parts.restore(checkpoints, number)

@@ -9,8 +9,7 @@ import functools
 import json
 from collections.abc import Mapping, Sequence
 
-from ml_collections import ConfigDict
-
+from codea1.config import Config
 from codea1.data.tokenizer import FILES, ChatTokenizer, load_tokenizer
 from codea1.models import config_json, peft
 from codea1.models.config import Qwen2Config, SpecialIds
@@ -107,21 +106,21 @@ def _checksum(url: str) -> str:
     return Checkpoint(url).checksum()
 
 
-def base_checksums(config: ConfigDict, players: Sequence[str], *, references: bool = False) -> dict[str, str]:
+def base_checksums(config: Config, players: Sequence[str], *, references: bool = False) -> dict[str, str]:
     """Returns the checksums of what players are made of and never changes: bases of adapters, and frozen players.
 
     With `references` also of what they are held close to while they learn. Reads their files whole.
     """
     found = {}
     for name in players:
-        is_whole = config.frozen == name or (references and config[name].kl_coefficient > 0)
-        if is_whole or config[name].lora.rank:
-            found[name] = Start(config[name].model).checksum(with_adapters=is_whole)
+        is_whole = config.frozen == name or (references and config.policy(name).kl_coefficient > 0)
+        if is_whole or config.policy(name).lora.rank:
+            found[name] = Start(config.policy(name).model).checksum(with_adapters=is_whole)
     return found
 
 
 def require_base(
-    config: ConfigDict,
+    config: Config,
     player: str,
     checkpoints: Checkpoints,
     step: int,
@@ -139,14 +138,14 @@ def require_base(
     for found in base_checksums(config, [player], references=reference).values() if saved else ():
         if found != saved:
             raise BadInput(
-                f"{Start(config[player].model).base} is not what the {player} policy started from: its checksum is "
-                f"{found}, and was {saved}."
+                f"{Start(config.policy(player).model).base} is not what the {player} policy started from: its checksum "
+                f"is {found}, and was {saved}."
             )
     return require_unchanged(config, player, state.get("starts", {}), f"step {step} was saved", allow_changed)
 
 
 def require_unchanged(
-    config: ConfigDict, player: str, saved: Mapping[str, Mapping], since: str, allow_changed: bool
+    config: Config, player: str, saved: Mapping[str, Mapping], since: str, allow_changed: bool
 ) -> list[str]:
     """Returns a sentence about the files of a player's start that are not as they were, if any.
 
@@ -158,7 +157,7 @@ def require_unchanged(
     """
     if player not in saved:
         return []
-    start = Start(config[player].model)
+    start = Start(config.policy(player).model)
     there, here = saved[player], start.digests()
     changed = [name for name in sorted(there.keys() | here.keys()) if [*there.get(name, ())] != [*here.get(name, ())]]
     if not changed:

@@ -4,8 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
-from ml_collections import ConfigDict
 
+from codea1.config import PolicyConfig
 from codea1.learn.batch import TrainBatch, to_mesh
 from codea1.learn.gae import explained_variance, gae, whiten
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
@@ -33,7 +33,7 @@ class Critic:
     """Estimates the reward to come from the tokens so far. `state` is all that training changes."""
 
     def __init__(
-        self, config: ConfigDict, total_steps: int, functions: CriticFunctions, shape: Qwen2Config, start: Checkpoint
+        self, config: PolicyConfig, total_steps: int, functions: CriticFunctions, shape: Qwen2Config, start: Checkpoint
     ):
         """Starts from the policy's own checkpoint with a value head of zeros.
 

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
+from codea1.config import Config, PolicyConfig
 from codea1.learn.batch import RowShape, TrainBatch, abstract_batch, row_shapes, rows_of
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
@@ -31,7 +31,7 @@ from codea1.rollout.engine import Engine
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
-from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings
+from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings, require_multiple
 
 _PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the environment asks for
 
@@ -39,7 +39,7 @@ _PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the envir
 class PlayerFunctions:
     """What one policy calls on a mesh: `generation` and `learning`. Nothing is compiled before the first use."""
 
-    def __init__(self, name: str, config: ConfigDict, mesh: Mesh, stored: Qwen2Config, ids: SpecialIds) -> None:
+    def __init__(self, name: str, config: Config, mesh: Mesh, stored: Qwen2Config, ids: SpecialIds) -> None:
         """Declares the functions.
 
         Args:
@@ -54,7 +54,7 @@ class PlayerFunctions:
             or adapters of another rank or alpha shall learn.
         """
         self.name = name
-        self._config = own = config[name]
+        self._config = own = config.policy(name)
         self._log_prob_chunk = config.model.log_prob_chunk
         self.learns = config.frozen != name
         _require_shape(name, own, stored)
@@ -212,7 +212,7 @@ class PlayerFunctions:
 class CriticFunctions:
     """What a policy's value model calls."""
 
-    def __init__(self, config: ConfigDict, policy: Qwen2Config, mesh: Mesh, batches: list[TrainBatch]) -> None:
+    def __init__(self, config: PolicyConfig, policy: Qwen2Config, mesh: Mesh, batches: list[TrainBatch]) -> None:
         """Declares the functions.
 
         Args:
@@ -250,12 +250,17 @@ class CriticFunctions:
         return [*self.values.values(), *self.update.functions]
 
 
-def functions_of_players(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> dict[str, PlayerFunctions]:
-    """Returns the functions of each policy, by name. Raises BadInput as `PlayerFunctions` does."""
+def functions_of_players(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> dict[str, PlayerFunctions]:
+    """Returns the functions of each policy, by name.
+
+    Raises BadInput as `PlayerFunctions` does, and where the mesh cuts micro-batches or slots unevenly."""
+    for name in models:
+        require_multiple(f"{name}.micro_batch_size", config.policy(name).micro_batch_size, mesh)
+    require_multiple("rollout.slots", config.rollout.slots, mesh)
     return {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
 
 
-def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+def model_config(config: Config, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
     """Returns the model of a folder as a run computes it on a mesh."""
     platform = mesh.devices.flat[0].platform
     return dataclasses.replace(
@@ -267,23 +272,24 @@ def model_config(config: ConfigDict, stored: Qwen2Config, mesh: Mesh) -> Qwen2Co
     )
 
 
-def player_model(config: ConfigDict, name: str, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+def player_model(config: Config, name: str, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
     """Returns the model of a player; a frozen one has the adapters that are stored, and lies as the base of some does.
 
     Raises BadInput: adapters are stored, of another rank or alpha than those that shall learn.
     """
-    model, lora = model_config(config, stored, mesh), config[name].lora
+    model, own = model_config(config, stored, mesh), config.policy(name)
+    lora = own.lora
     if config.frozen == name:
         return dataclasses.replace(model, param_dtype=model.dtype)
     if stored.lora_rank and (stored.lora_rank, stored.lora_alpha) != (lora.rank, lora.alpha):
         raise BadInput(
-            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in "
-            f"{config[name].model} have rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: they must be equal."
+            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in {own.model} have "
+            f"rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: they must be equal."
         )
     return dataclasses.replace(model, lora_rank=lora.rank, lora_alpha=lora.alpha)
 
 
-def adamw(config: ConfigDict) -> AdamWConfig:
+def adamw(config: PolicyConfig) -> AdamWConfig:
     """Returns the optimizer of a player's section, which is its critic's too."""
     return AdamWConfig(
         beta1=config.adam_b1,
@@ -294,12 +300,12 @@ def adamw(config: ConfigDict) -> AdamWConfig:
     )
 
 
-def has_reference(config: ConfigDict) -> bool:
+def has_reference(config: PolicyConfig) -> bool:
     """Returns whether the policy of a player's section is held close to the one it started from, which is then kept."""
     return config.kl_coefficient > 0
 
 
-def _require_shape(name: str, config: ConfigDict, stored: Qwen2Config) -> None:
+def _require_shape(name: str, config: PolicyConfig, stored: Qwen2Config) -> None:
     """Raises BadInput when the folder holds another model than the one the config names."""
     if not config.shape:
         return

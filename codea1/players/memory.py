@@ -4,7 +4,6 @@ A bound from below: activations, logits, micro-batches and temporaries come on t
 """
 
 import contextlib
-import copy
 import math
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
@@ -13,9 +12,8 @@ from typing import Any
 import jax
 import numpy as np
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
-from codea1.config import validate
+from codea1.config import Config
 from codea1.learn.update import abstract_gradients
 from codea1.players.base import Model
 from codea1.players.functions import PlayerFunctions, functions_of_players, has_reference
@@ -36,7 +34,7 @@ def bytes_per_device(tree: Any) -> int:
     return total
 
 
-def kept(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
+def kept(config: Config, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
     """Returns what is on each device whatever runs: bases once, references, and all that training changes."""
     parts: Parts = {}
     seen: list[str] = []
@@ -49,7 +47,7 @@ def kept(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Map
             if own.model.lora_rank:
                 parts[f"{name}: adapters"] = bytes_per_device(own.abstract_state.params)
             continue
-        if has_reference(config[name]):
+        if has_reference(config.policy(name)):
             parts[f"{name}: reference"] = bytes_per_device(own.abstract_state.params)
         parts[f"{name}: parameters and moments"] = bytes_per_device(own.abstract_state)
         if own.critic:
@@ -77,7 +75,7 @@ def device_memory() -> int | None:
     return available_memory() if devices[0].platform == "cpu" else None
 
 
-def require_memory(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> None:
+def require_memory(config: Config, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> None:
     """Raises BadInput: what a run has on a device at once cannot fit. Names the largest parts and what would help."""
     limit, parts = device_memory(), memory_of_run(config, players, models)
     if limit is None or sum(parts.values()) <= limit:
@@ -95,7 +93,7 @@ def require_memory_of_policy(own: PlayerFunctions) -> None:
         raise BadInput(f"{_told(parts, limit)}; fewer slots and shorter lengths take fewer pages.")
 
 
-def memory_of_run(config: ConfigDict, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
+def memory_of_run(config: Config, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
     """Returns what is on a device when most is, of that which shapes tell."""
     turns = [{f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()]
     for name, own in players.items():
@@ -115,24 +113,22 @@ def _told(parts: Parts, limit: int) -> str:
     )
 
 
-def _remedies(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model], limit: int) -> Iterator[str]:
+def _remedies(config: Config, mesh: Mesh, models: Mapping[str, Model], limit: int) -> Iterator[str]:
     """Yields flags with which a run fits, as far as shapes tell, and what they lead to; the least changes first."""
-    learners = [name for name in models if config.frozen != name and not config[name].lora.rank]
+    learners = [name for name in models if config.frozen != name and not config.policy(name).lora.rank]
     wanted: list[dict[str, Any]] = [
         {"model.dtype": "bfloat16"},
         {f"{name}.lora.rank": 16 for name in learners},
     ]
     for changes in ({}, *wanted, dict(ChainMap(*wanted))):
         with contextlib.suppress(BadInput):  # what cannot be so, such as adapters with a critic
-            changed = copy.deepcopy(config)
-            changed.update_from_flattened_dict(changes)
+            changed = config.with_changes(changes)
             parts = memory_of_run(changed, functions_of_players(changed, mesh, models), models)
             pages = max((size for what, size in parts.items() if what.endswith(CACHE)), default=0)
             fitting = math.floor((pages - sum(parts.values()) + limit) / GIB * 100) / 100
             if 0 < fitting * GIB < pages:
                 changes = {**changes, "rollout.cache_gib": fitting}
-                changed.rollout.cache_gib = fitting
-            validate(changed)
+                changed = config.with_changes(changes)
             players = functions_of_players(changed, mesh, models)
             if (fewer := sum(memory_of_run(changed, players, models).values())) <= limit:
                 flags = " ".join(f"--config.{key}={value}" for key, value in changes.items())

@@ -6,8 +6,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
+from codea1.config import Config
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.methods import METHODS
 from codea1.learn.advantages import ADVANTAGES, GDPO, gdpo_advantages, overlong_penalty
@@ -47,7 +47,7 @@ class Player(Policy):
     def __init__(
         self,
         functions: PlayerFunctions,
-        config: ConfigDict,
+        config: Config,
         start: Start,
         tokenizer: ChatTokenizer,
         others: Iterable["Player"] = (),
@@ -65,7 +65,7 @@ class Player(Policy):
           BadInput: the weights cannot be read, or are not those that the folder's configuration describes.
         """
         name = functions.name
-        c = config[name]
+        c = config.policy(name)
         self.roles = METHODS[config.method].roles_of(name)
         self._mesh = functions.mesh
         self._temperature = np.float32(c.temperature)

@@ -3,8 +3,7 @@
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from ml_collections import ConfigDict
-
+from codea1.config import Config
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.answers import end_of_block
 from codea1.game.prompts import Message
@@ -17,7 +16,7 @@ class Policy:
     """Answers chats. All hosts make the same calls."""
 
     def __init__(
-        self, name: str, config: ConfigDict, tokenizer: ChatTokenizer, functions: PlayerFunctions, params: Params
+        self, name: str, config: Config, tokenizer: ChatTokenizer, functions: PlayerFunctions, params: Params
     ) -> None:
         """Takes what answers.
 
@@ -29,7 +28,7 @@ class Policy:
           params: the weights that it answers with.
         """
         self.name, self.tokenizer, self.functions = name, tokenizer, functions
-        self._seed, self._config, self._params = config.seed, config[name], params
+        self._seed, self._config, self._params = config.seed, config.policy(name), params
 
         if self._config.stop_at_block:
             self._ticks = frozenset(id for token, id in tokenizer.vocabulary.items() if "`" in token)

@@ -28,8 +28,8 @@ from etils import epath
 from codea1.game.methods import METHODS
 from codea1.runs.forms import fits
 from codea1.runtime.errors import BadInput, StorageOutage
-from codea1.runtime.fields import leaves
 from codea1.runtime.removed import removed_field
+from codea1.runtime.settings import leaves
 from codea1.runtime.versions import versions
 from codea1.storage.json_lines import loads
 from codea1.storage.objects import exists, is_folder, is_remote, location, move, names, read, remove, write_atomically

@@ -7,19 +7,16 @@ import faulthandler
 import importlib.util
 import os
 import pkgutil
-import re
 import runpy
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from io import TextIOWrapper
-from pathlib import Path
 from typing import Any, NoReturn
 
 from absl import flags, logging
-from ml_collections import ConfigDict, config_flags
 
 from codea1.runtime import hosts
 from codea1.runtime.errors import (
@@ -35,12 +32,9 @@ from codea1.runtime.errors import (
     print_error,
     runtime_exit_code,
 )
-from codea1.runtime.fields import leaves, nearest
-from codea1.runtime.removed import COMMANDS, removed_field, removed_name
+from codea1.runtime.removed import COMMANDS, removed_name
+from codea1.runtime.settings import nearest
 
-# Where shipped configs are: next to the package in the repository, in it where it is installed from a wheel.
-CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (2, 1)]
-_OF_TYPES = re.compile(r"of original type <class '([\w.]+)'> and cannot be casted to type <class '(?:\w+\.)*(\w+)'>")
 COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
 
 
@@ -69,7 +63,7 @@ def dispatch(program: str, package: str, about: str | None, commands: Mapping[st
         runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=True)
 
 
-def run(main: Callable[..., None], argument: str = "", many: bool = False) -> None:
+def run(main: Callable[..., None], argument: str = "", many: bool = False, config_fields: Collection[str] = ()) -> None:
     """Parses the flags, calls `main` and exits.
 
     0 when done; where an error of `errors.REPORTED` is raised, its sentence goes to stderr, and its exit code is used.
@@ -77,6 +71,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
     Args:
       argument: name of the positional argument that `main` gets, such as "RUN"; "": there is none.
       many: whether there may be several of them.
+      config_fields: dotted names of what --config.FIELD can set, for a flag that lacks the prefix.
     """
     logging.set_verbosity(logging.WARNING)
     for stream in (sys.stdout, sys.stderr):
@@ -89,7 +84,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False) -> No
         print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
         sys.exit(0)
     try:
-        rest = _parse_flags(flags.FLAGS, sys.argv)[1:]
+        rest = _parse_flags(flags.FLAGS, sys.argv, config_fields)[1:]
         if argument and not rest:
             raise BadInput(f"{argument} is missing.")
         if len(rest) > bool(argument) and not many:
@@ -217,124 +212,22 @@ def _own_flags() -> Iterator[str]:
             yield flags.FLAGS.module_help(module)
 
 
-def _parse_flags(values: flags.FlagValues, arguments: Sequence[str]) -> list[str]:
-    words = _with_config_files(arguments)
+def _parse_flags(values: flags.FlagValues, arguments: Sequence[str], config_fields: Collection[str]) -> list[str]:
+    """Returns what is left of the command line; `codea1.config_file` reads --config.FIELD."""
+    words, waiting = [], iter(arguments)
+    for word in waiting:
+        if "config" in values and word.lstrip("-").startswith("config.") and word[0] == "-":
+            if "=" not in word:
+                next(waiting, None)
+        else:
+            words.append(word)
     try:
         return values(words)
     except flags.UnrecognizedFlagError as error:
-        config = values["config"].value if "config" in values and "Did you mean" not in str(error) else None
-        near = nearest(error.flagname, dict(leaves(config.to_dict()))) if isinstance(config, ConfigDict) else ""
+        near = nearest(error.flagname, config_fields) if "Did you mean" not in str(error) else ""
         raise BadInput(f"{error}{f'. Did you mean: --config.{near} ?' if near else ''}") from None
-    except Exception as error:  # a config file is Python, and may raise anything
-        raise _mistake(error, words) from None
-
-
-def _mistake(error: BaseException, words: Sequence[str]) -> BadInput:
-    """Returns the sentence for an error of the command line, or of a config file, whose line it quotes."""
-    chain = [error]
-    while cause := chain[-1].__cause__ or chain[-1].__context__:
-        chain.append(cause)
-    for each in chain:
-        if isinstance(each, BadInput):
-            return each
-        lines = [line for line in traceback.extract_tb(each.__traceback__) if line.name in ("get_config", "<module>")]
-        if lines and "site-packages" not in lines[-1].filename:
-            line = lines[-1]
-            return BadInput(f"config file {line.filename}, line {line.lineno}, {line.line}: {_said(each)}.")
-    if isinstance(error, flags.Error) and "whilst parsing config file" not in str(error):
-        return BadInput(f"{str(error).rstrip('.')}.")
-    where = next((word.partition("=")[2] for word in words if word.startswith(("--config=", "-config="))), "")
-    return BadInput(f"config file {where}: {_said(chain[-1])}.")
-
-
-def _said(error: BaseException) -> str:
-    """Returns what an exception of Python or ml_collections says, as the end of a sentence without its full stop."""
-    if isinstance(error.__context__, KeyError):  # how ml_collections begins where a field is not there
-        error = error.__context__
-    said = ". ".join(str(error.args[0] if isinstance(error, KeyError) else error).splitlines()).rstrip(".?")
-    if types := _OF_TYPES.search(said):
-        return f"a field of type {types[2]} cannot be of type {types[1]}"
-    if "'get_config'" in said or "'NoneType'" in said:
-        return "it must define get_config(arg), which returns the config"
-    if isinstance(error, KeyError):
-        field = said.rpartition("lookup: ")[2]
-        return removed_field(field).rstrip(".") or f"the config has no field {field}"
-    return f"{type(error).__name__}: {said}"
-
-
-def _shipped_configs() -> dict[str, str]:
-    return {each.stem: str(each) for folder in CONFIGS for each in sorted(folder.glob("*.py")) if each.stem[0] != "_"}
-
-
-def _with_config_files(arguments: Sequence[str]) -> list[str]:
-    """Returns the command line with the files of shipped configs instead of their names."""
-    files = _shipped_configs()
-    found = []
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        flag, equals, value = argument.partition("=")
-        if before in ("--config", "-config"):
-            flag, equals, value = "", "", argument
-        elif flag not in ("--config", "-config"):
-            found.append(argument)
-            continue
-        name, colon, of_config = value.partition(":")
-        if os.path.isfile(name) and not name.endswith(".py"):
-            raise BadInput(f"config file {name} is not Python: a config is a .py file, as tiny.py is.")
-        found.append(flag + equals + files.get(name, name) + colon + of_config)
-    return found
-
-
-# Takes the config and, where flags changed it, what it was before.
-Validate = Callable[[ConfigDict, ConfigDict | None], None]
-
-
-def define_config(validate: Validate) -> Callable[[], ConfigDict]:
-    """Defines --config; the returned function gives the config once flags are parsed and `validate` has checked it.
-
-    Raises (the returned function):
-      BadInput: --config is missing, names no file, or holds a field that cannot be.
-    """
-    return _define_config(validate, flags.FLAGS, None)
-
-
-def read_config(validate: Validate, arguments: Sequence[str]) -> ConfigDict:
-    """Returns the config of a command that is given these arguments, --config and --config.FIELD.
-
-    Raises:
-      BadInput: as that command does.
-    """
-    words, values = ["", *arguments], flags.FlagValues()
-    read = _define_config(validate, values, words)
-    _parse_flags(values, words)
-    return read()
-
-
-def _define_config(validate: Validate, values: flags.FlagValues, words: list[str] | None) -> Callable[[], ConfigDict]:
-    """Defines --config as `define_config` does, for a command line of these words; of this process where it is None."""
-    help = "config file, or the name of a shipped one, with its argument after a colon"
-    # Fields that are none are taken here, for `validate` to refuse them as it does those that the file sets.
-    holder = config_flags.DEFINE_config_file(
-        "config", help_string=help, flag_values=values, sys_argv=words, lock_config=False, accept_new_attributes=True
-    )
-
-    def read() -> ConfigDict:
-        given = values["config"]
-        path = config_flags.get_config_filename(given).partition(":")[0] if given.present else ""
-        if not path:
-            raise BadInput("--config is missing; the demo's is --config=tiny.")
-        if not os.path.isfile(path):
-            raise BadInput(f"config file {path} does not exist; shipped configs are {', '.join(_shipped_configs())}.")
-        config = holder.value
-        if not isinstance(config, ConfigDict):
-            wrong = getattr(config, "_error", None) or f"get_config(arg) must return the config, not {config!r}"
-            raise BadInput(f"config file {path}: {wrong}.")
-        file = None
-        if config_flags.get_override_values(given):
-            file = read_config(lambda *_: None, [f"--config={config_flags.get_config_filename(given)}"])
-        validate(config, file)
-        return config.lock()
-
-    return read
+    except flags.Error as error:
+        raise BadInput(f"{str(error).rstrip('.')}.") from None
 
 
 def define_hosts() -> Callable[[], hosts.Hosts]:
@@ -354,10 +247,3 @@ def define_changed_model() -> flags.FlagHolder[bool]:
     """Defines --allow_changed_model."""
     help = "use model folders that have changed since the checkpoint was saved, and record that"
     return flags.DEFINE_bool("allow_changed_model", False, help, allow_override=True)
-
-
-def config_name() -> str:
-    """Returns the config that was asked for, as "code_a1:size=7b" for --config=configs/code_a1.py:size=7b."""
-    path, _, arg = config_flags.get_config_filename(flags.FLAGS["config"]).partition(":")
-    stem = os.path.basename(path).removesuffix(".py")
-    return f"{stem}:{arg}" if arg else stem

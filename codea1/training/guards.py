@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ml_collections import ConfigDict
-
-from codea1.config import use_paths
+from codea1.config import Config
 from codea1.game.methods import own_files
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import opened
@@ -25,6 +23,7 @@ from codea1.runtime.phases import Watchdog, doing
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import is_remote
+from codea1.training.stored_config import with_paths
 
 if TYPE_CHECKING:
     from codea1.training.run import Run
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 class RunInputs:
     """What a run and a dry run are made of, the same on every host."""
 
-    config: ConfigDict
+    config: Config
     workdir: str  # "": there is none
     own_files: Mapping[str, tuple[str, bytes]]
     parts: "Components"
@@ -43,7 +42,7 @@ class RunInputs:
 
 
 @contextlib.contextmanager
-def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts) -> Iterator[RunInputs]:
+def run_inputs(read_config: Callable[[], Config], workdir: str, hosts: Hosts) -> Iterator[RunInputs]:
     """Reads what a run is made of and starts its sandbox; a watchdog is over the whole block.
 
     Args:
@@ -60,26 +59,26 @@ def run_inputs(read_config: Callable[[], ConfigDict], workdir: str, hosts: Hosts
             stack.enter_context(Watchdog(config.watchdog.restart_after, hosts.index, end_for_lost))
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
-            own = own_files(config.game)
+            own = own_files(config.game.reward, config.game.prompts)
             if config.model.dtype == "auto":
                 from codea1.players.dtype import auto_dtype
 
-                config.model.dtype, why = hosts.of_main(
-                    lambda: auto_dtype(RunFolder.config_in(workdir) if workdir else {})
-                )
+                dtype, why = hosts.of_main(lambda: auto_dtype(RunFolder.config_in(workdir) if workdir else {}))
+                config = config.with_changes({"model.dtype": dtype})
                 if hosts.is_main:
                     print(f"config.model.dtype is auto, here {config.model.dtype}: {why}")
             if workdir:
-                paths = hosts.of_main(lambda: RunFolder.check(workdir, config.to_dict(), own).paths)
-                use_paths(config, paths, is_resumed=True)
-            from codea1.training.setup import assemble
+                values = config.to_dict()
+                paths = hosts.of_main(lambda: RunFolder.check(workdir, values, own).paths)
+                config = with_paths(config, paths, is_resumed=True)
+            from codea1.training.setup import assemble, sandbox_pool
 
             with hosts.agreed(), doing("storage"):  # what one host lacks is reported, not that digests differ
                 parts = assemble(config)
             hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
             hosts.require_same("the files of the reward and the prompts", repr(own).encode())
             hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
-            sandbox = stack.enter_context(SandboxPool.of_config(config))
+            sandbox = stack.enter_context(sandbox_pool(config.sandbox))
         yield RunInputs(config, workdir, own, parts, sandbox)
 
 

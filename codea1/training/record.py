@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
-from ml_collections import ConfigDict
 from rich.console import Console, RenderableType
 
+from codea1.config import Config
 from codea1.evaluation import health
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.runs.checkpoints import MARKER
@@ -33,7 +33,7 @@ class Record(contextlib.ExitStack):
     def __init__(
         self,
         folder: RunFolder,
-        config: ConfigDict,
+        config: Config,
         done: int,
         last_row: int,
         cursor: Mapping[str, Checksum],
@@ -166,7 +166,7 @@ class Record(contextlib.ExitStack):
                 self._tracker.figure(read(self._folder.figure))
 
 
-def _set_aside(folder: RunFolder, config: ConfigDict, samples: Samples, rows: Iterable[int], done: int) -> list[str]:
+def _set_aside(folder: RunFolder, config: Config, samples: Samples, rows: Iterable[int], done: int) -> list[str]:
     """Moves aside what the folder holds of steps that a run may not make as they were, and returns what to say of it.
 
     Those are all steps after `done`, where one of them was saved once, or where they are more than a run makes after a

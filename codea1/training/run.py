@@ -9,9 +9,8 @@ from typing import Any
 
 import jax
 import numpy as np
-from ml_collections import ConfigDict
 
-from codea1.config import paths_of
+from codea1.config import Config
 from codea1.evaluation.result_files import read_evaluation
 from codea1.learn.update import float32_norm
 from codea1.players.base import Digests, Start, base_checksums, require_base, require_unchanged
@@ -37,6 +36,7 @@ from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components
 from codea1.training.soundness import Breakdown, Diverged, Soundness, not_finite_after, title
 from codea1.training.step import Step
+from codea1.training.stored_config import paths_of
 from codea1.training.trainer import Metrics, Trainer
 from codea1.training.validation import Best, Validation
 
@@ -59,7 +59,7 @@ class Run(Trainer):
 
     def __init__(
         self,
-        config: ConfigDict,
+        config: Config,
         parts: Components,
         sandbox: SandboxPool,
         folder: RunFolder,
@@ -278,7 +278,7 @@ class Run(Trainer):
         sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
         self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
         abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
-        starts = {name: Start(self._config[name].model) for name in self._policies}
+        starts = {name: Start(self._config.policy(name).model) for name in self._policies}
         self._starts = self._hosts.of_main(lambda: {name: start.digests() for name, start in starts.items()})
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
@@ -313,7 +313,7 @@ class Run(Trainer):
         self._batches = state["batches"]
         for name, now in self._questions.items():
             if state["questions"][name] != now:
-                where = self._config.data[name].source
+                where = self._config.data.questions(name).source
                 self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
         self._changes = state.get("changes", []) + self._changes
         self._saved, self._checkpoints.sound = step, soundness.sound

@@ -4,20 +4,23 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import NoReturn, cast
 
-from ml_collections import ConfigDict
+import jax
 
+from codea1.config import Config, SandboxConfig
 from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
 from codea1.data.sources import world_of
 from codea1.data.static_tests import with_static_tests
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.asserts import golden_tests
-from codea1.game.methods import METHODS, CodeRewardSource, Rules, game_rules
+from codea1.game.methods import METHODS, CodeRewardSource, Rules, prompt_templates
 from codea1.game.mistake_book import Bound, MistakeBook, shards_of_host
 from codea1.game.prompts import TEMPLATES, Message, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import OFFICIAL
+from codea1.game.rewards import OFFICIAL, REWARDS, Reward
+from codea1.game.round import SELECTIONS
 from codea1.models.files import ModelFolder
 from codea1.players.base import Start
 from codea1.players.functions import functions_of_players
@@ -26,7 +29,9 @@ from codea1.players.player import Player
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
-from codea1.sharding import device_mesh
+from codea1.sandbox.host import Limits
+from codea1.sandbox.host.pool import SandboxPool
+from codea1.sharding import make_mesh, require_topology
 from codea1.storage.objects import location, read
 
 
@@ -72,21 +77,59 @@ class Components:
             policy.restore(states)
 
 
-def assemble(config: ConfigDict) -> Components:
+class _Unregistered:
+    """Stands for the reward of a run that is in a file, which only training runs; it pays no sample."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __getattr__(self, _: str) -> NoReturn:
+        raise BadInput(f"the reward {self._name} is not known here: nothing but training runs the file of a reward.")
+
+
+def game_rules(config: Config) -> Rules:
+    """Returns the rules that a config describes. Raises BadInput for a template file that cannot be used."""
+    game, method = config.game, METHODS[config.method]
+    templates = prompt_templates(game.prompts)
+    if "test" in method.roles and not method.sees_solution and not templates.black_box:
+        raise BadInput(f"prompt template {game.prompts} lacks the field 'black_box', for method {config.method}.")
+    paid_by = REWARDS.get(game.reward) or (lambda *_: cast(Reward, _Unregistered(game.reward)))
+    reward = paid_by(game.alpha, game.num_tests, game.mutant_weight)
+    has_book = game.mistake_book and method.mistake_book
+    return Rules(
+        method=method,
+        reward=reward,
+        templates=templates,
+        num_solutions=game.num_solutions,
+        num_suites=game.num_suites,
+        num_tests=game.num_tests,
+        all_forms=game.assert_forms == "all",
+        history_size=game.history_size if has_book else 0,
+        trained_solutions=game.trained_solutions,
+        selection=SELECTIONS[game.selection],
+        seed=config.seed,
+        questions_per_step=config.questions_per_step,
+        max_rounds=game.max_rounds,
+        hidden_reward=game.hidden_reward,
+    )
+
+
+def assemble(config: Config) -> Components:
     """Loads what the config names.
 
     Raises:
       BadInput: a file, row, folder, template or mesh that cannot be used.
     """
     rules = game_rules(config)
-    mesh = device_mesh(config)
+    require_topology(config.mesh.topology, jax.devices())
+    mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor)
     for name in rules.method.policies:
-        if not config[name].model:
+        if not config.policy(name).model:
             raise BadInput(
                 f"config.{name}.model is empty; it must name the folder of the model that {name} starts from."
             )
-    starts = {name: Start(config[name].model) for name in rules.method.policies}
-    tokenizers = {name: start.tokenizer(config[name].thinking) for name, start in starts.items()}
+    starts = {name: Start(config.policy(name).model) for name in rules.method.policies}
+    tokenizers = {name: start.tokenizer(config.policy(name).thinking) for name, start in starts.items()}
     for start in starts.values():
         require_made_for(config, start.base)
     _require_one_vocabulary(starts, tokenizers)
@@ -145,7 +188,7 @@ def _require_one_vocabulary(starts: Mapping[str, Start], tokenizers: Mapping[str
 
 
 def _fitting(
-    config: ConfigDict,
+    config: Config,
     rules: Rules,
     tokenizers: Mapping[str, ChatTokenizer],
     name: str,
@@ -166,7 +209,7 @@ def _fitting(
     fit = {}
     for role, policy in rules.method.roles.items():
         lengths = [len(tokenizers[policy].encode_chat(chat(role, each))) for each in questions]
-        longest, allowed = config[policy].max_prompt_length, config.data.max_dropped
+        longest, allowed = config.policy(policy).max_prompt_length, config.data.max_dropped
         fit[role] = [length <= longest for length in lengths]
         lost = fit[role].count(False)
         if lost > allowed * len(questions):
@@ -178,16 +221,27 @@ def _fitting(
     return fit["code"]
 
 
-def mistake_book(config: ConfigDict, hosts: Hosts) -> MistakeBook:
+def sandbox_pool(config: SandboxConfig) -> SandboxPool:
+    """Starts the sandbox that a run asks for. Raises BadInput: this machine lacks a layer it needs."""
+    limits = Limits(
+        cpu_seconds_per_test=config.cpu_seconds_per_test,
+        cpu_seconds_per_suite=config.cpu_seconds_per_suite,
+        memory_bytes=config.memory_mb << 20,
+        memo_bytes=config.memo_mb << 20,
+    )
+    return SandboxPool(config.slots, limits, config.isolation)
+
+
+def mistake_book(config: Config, hosts: Hosts) -> MistakeBook:
     """Returns this host's part of the Mistake Book, empty."""
     game = config.game
     bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
     return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
 
 
-def questions_of(config: ConfigDict, name: str) -> list[Question]:
+def questions_of(config: Config, name: str) -> list[Question]:
     """Returns the questions of section `name` of config.data."""
-    section = config.data[name]
+    section = config.data.questions(name)
     is_golden = METHODS[config.method].code_reward is CodeRewardSource.GOLDEN_TESTS
     return load_questions(
         section.source, section.split, section.limit or None, config.data.folder, may_lack_truth=is_golden
@@ -197,7 +251,7 @@ def questions_of(config: ConfigDict, name: str) -> list[Question]:
 MADE_FOR = "made_for.json"  # in a warm start's model folder: the world and prompts of what it was trained on
 
 
-def made_for(config: ConfigDict) -> dict[str, str]:
+def made_for(config: Config) -> dict[str, str]:
     """Returns what of a config a warm start is made for; nothing where its questions are of no world."""
     world, prompts = world_of(config.data.train.source), config.game.prompts
     if world and prompts not in TEMPLATES:  # a run has a copy of the file, at another place
@@ -206,7 +260,7 @@ def made_for(config: ConfigDict) -> dict[str, str]:
     return {"world": world, "prompts": prompts} if world else {}
 
 
-def require_made_for(config: ConfigDict, model: ModelFolder) -> None:
+def require_made_for(config: Config, model: ModelFolder) -> None:
     """Raises BadInput: the model is a warm start for another world or other prompts. One from elsewhere is for any."""
     there = model.read_json(MADE_FOR) if MADE_FOR in model.names() else {}
     for what, here in made_for(config).items():

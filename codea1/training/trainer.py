@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
 
 import jax
-from ml_collections import ConfigDict
 
+from codea1.config import Config
 from codea1.runtime.compilations import CompileTime
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
@@ -23,7 +23,7 @@ Metrics = dict[str, float]
 class Trainer(ABC):
     """What `codea1.train` calls around and in the steps, on one host. All methods are collectives."""
 
-    def __init__(self, config: ConfigDict, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
+    def __init__(self, config: Config, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         self._config, self._parts, self._sandbox, self._hosts = config, parts, sandbox, hosts
         self._policies = parts.policies
         self.learners = parts.learners

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ml_collections import ConfigDict
-
+from codea1.config import Config
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, summary
 from codea1.evaluation.statistics import bootstrap_interval
@@ -28,7 +27,7 @@ class Best:
 class Validation:
     """Asks the players the validation and test questions. All methods are collectives."""
 
-    def __init__(self, config: ConfigDict, parts: Components, grader: Grader, hosts: Hosts) -> None:
+    def __init__(self, config: Config, parts: Components, grader: Grader, hosts: Hosts) -> None:
         self.best = Best()
         self._config, self._parts, self._grader, self._hosts = config, parts, grader, hosts
 

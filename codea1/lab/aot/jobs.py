@@ -9,9 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
-from codea1.config import trained_sequences
+from codea1.config import Config
 from codea1.game.methods import METHODS
 from codea1.models.config import PUBLISHED, PUBLISHED_IDS, Qwen2Config
 from codea1.players.base import Model, Start
@@ -39,14 +38,14 @@ class Plan:
     residents: Mapping[str, int]  # bytes on a chip, by what they are; those of generation are there by turns
 
 
-def models(config: ConfigDict) -> Mapping[str, Model]:
+def models(config: Config) -> Mapping[str, Model]:
     """Returns the model of each policy: by the name in its `shape`, or else from the files of its folder.
 
     Raises BadInput for a folder that cannot be read.
     """
     found = {}
     for name in METHODS[config.method].policies:
-        player = config[name]
+        player = config.policy(name)
         if player.shape:
             source = f"shape {player.shape} by name, no file read"
             found[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source, f"{player.shape} in {player.model}")
@@ -56,7 +55,7 @@ def models(config: ConfigDict) -> Mapping[str, Model]:
     return found
 
 
-def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
+def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     """Lists the functions of the players in `models`; a frozen one generates alone, and has nothing but parameters.
 
     Raises BadInput when the mesh cannot cut one of them.
@@ -73,7 +72,7 @@ def plan(config: ConfigDict, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
             # All micro-batches of a step, with the log-probs of the update, as if all rows were the longest.
             longest = own.abstract_batches[-1]
             per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
-            queued = per_batch * -(-trained_sequences(config, name) // longest.tokens_BT.shape[0])
+            queued = per_batch * -(-config.trained_sequences(name) // longest.tokens_BT.shape[0])
             jobs += _learning(name, own, sum(always.values()) + queued)
             turns["micro-batches"] = queued
         by_turns |= {f"{name}: {what}": size for what, size in turns.items() if size}

@@ -9,15 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
-from ml_collections import ConfigDict
 from rich.console import Console
 
+from codea1.config import Config
 from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
 from codea1.lab.aot.jobs import Compilation, largest, models, plan
 from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.topology import Topology
 from codea1.lab.report.tables import TextTable
-from codea1.sharding import device_mesh
+from codea1.sharding import make_mesh
 
 MOST = 0.92  # of HBM: the rest is for the runtime, fragments and what is in flight
 
@@ -102,7 +102,7 @@ class Report:
 
 def report(
     name: str,
-    config: ConfigDict,
+    config: Config,
     topology: Topology,
     cache: ResultCache,
     selection: str = "all",
@@ -117,7 +117,7 @@ def report(
     Raises BadInput where the mesh does not fit the slice, or cannot cut a model or its rows.
     """
     known = models(config)
-    mesh = device_mesh(config, topology.devices)
+    mesh = make_mesh(config.mesh.replica, config.mesh.fsdp, config.mesh.tensor, topology.devices)
     planned = plan(config, mesh, known)
     jobs = planned.jobs if selection == "all" else largest(planned)
     rows = []

@@ -9,9 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ml_collections import ConfigDict
-
-from codea1.config import trained_per_question
+from codea1.config import Config
 from codea1.game.methods import METHODS
 from codea1.lab.aot import work
 from codea1.lab.aot.work import Chip, Cut, Work
@@ -50,7 +48,7 @@ class Roofline:
     phases: list[Phase]
 
 
-def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: Chip) -> Roofline:
+def estimate(config: Config, players: Mapping[str, PlayerFunctions], chip: Chip) -> Roofline:
     """Returns the least time of a training step of these players. A critic counts as a second policy that learns."""
     phases, response_tokens, chips, lengths = [], 0, 1, {}
     for role, name in METHODS[config.method].roles.items():
@@ -67,14 +65,14 @@ def estimate(config: ConfigDict, players: Mapping[str, PlayerFunctions], chip: C
     return Roofline(seconds, response_tokens / seconds / chips, lengths, phases)
 
 
-def counts(role: str, config: ConfigDict) -> tuple[int, int]:
+def counts(role: str, config: Config) -> tuple[int, int]:
     """Returns how many prompts a role has in a step, and how many samples of each."""
     if role == "code":
         return config.questions_per_step, config.game.num_solutions
     return config.questions_per_step * config.game.num_solutions, config.game.num_suites
 
 
-def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths) -> dict[str, Work]:
+def _generation(config: Config, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths) -> dict[str, Work]:
     sizes = own.engine.sizes
     prompts, samples = counts(role, config)
     prompt_length = smallest(sizes.prompt_lengths, lengths.prompt)
@@ -90,14 +88,14 @@ def _generation(config: ConfigDict, role: str, own: PlayerFunctions, cut: Cut, l
 
 
 def _learning(
-    config: ConfigDict, name: str, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths
+    config: Config, name: str, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths
 ) -> dict[str, Work]:
     """Returns the work on a role's samples by what it is for.
 
     A policy of several roles makes its optimizer steps on all of them together; they are counted with the first.
     """
-    section = config[name]
-    sequences = config.questions_per_step * trained_per_question(config)[role]
+    section = config.policy(name)
+    sequences = config.questions_per_step * config.trained_per_question()[role]
     samples, in_row, visible = 1, 1.0, 1.0
     if section.share_prompts:
         _, samples = counts(role, config)

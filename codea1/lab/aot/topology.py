@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ml_collections import ConfigDict
-
+from codea1.config import Config
+from codea1.config_file import validate
 from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import require
 from codea1.slices import SLICES, split
@@ -72,7 +72,7 @@ def topology(name: str) -> Topology:
     return Topology(name, slices, CHIPS[generation], description.devices)
 
 
-def shipped_configs() -> Iterator[tuple[str, ConfigDict]]:
+def shipped_configs() -> Iterator[tuple[str, Config]]:
     """Yields the configs that are shipped for slices, files of configs/ that list the arguments they are for.
 
     Each comes with its name, "code_a1:size=1.5b,topology=v5e-16". Raises BadInput where configs/ is not there.
@@ -83,4 +83,4 @@ def shipped_configs() -> Iterator[tuple[str, ConfigDict]]:
     for path in paths:
         module = runpy.run_path(str(path))
         for arg in module.get("SLICES", ()):
-            yield f"{path.stem}:{arg}" if arg else path.stem, module["get_config"](arg)
+            yield f"{path.stem}:{arg}" if arg else path.stem, validate(module["get_config"](arg))

@@ -17,10 +17,8 @@ import jax
 from rich.console import Console
 from rich.progress import Progress, TextColumn
 
-from codea1.config import config_of
 from codea1.data.rows import Row
 from codea1.evaluation.result_files import PerQuestion, summary, write_evaluation
-from codea1.game.methods import game_rules
 from codea1.game.prompts import DEFAULT, PromptTemplates
 from codea1.lab.benchmarks.benchmarks import SUITE_BENCHMARKS, EvaluationSpec
 from codea1.lab.benchmarks.policies import lengths_of, policy_of_folder, policy_of_run
@@ -38,6 +36,8 @@ from codea1.sandbox.host.grading import require_judged
 from codea1.storage import json_lines
 from codea1.storage.checksums import MANIFEST, checksum, checksums
 from codea1.storage.objects import GrowingFile, location, names
+from codea1.training.setup import game_rules
+from codea1.training.stored_config import config_of
 
 SECONDS_BETWEEN_LINES = 60.0
 _MODEL_FILES = (".safetensors", ".json", ".jinja", ".txt")  # weights, config and tokenizer

@@ -1,11 +1,12 @@
 """Policies that only answer: of a run's checkpoint, or in a folder. They hold no optimizer state."""
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 import jax
-from ml_collections import ConfigDict
 
-from codea1.config import config_of, default_config
+from codea1.config import DEFAULT, Config
 from codea1.game.methods import METHODS
 from codea1.models.kv_cache import page_bytes, page_size
 from codea1.models.lora import join
@@ -19,6 +20,7 @@ from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sharding import make_mesh
+from codea1.training.stored_config import config_of
 
 # Of a folder, which states none: tokens of prompts and of responses, and slots; lengths that shorter prompts are padded
 # to; and for which part of the slots there are pages for the longest sequences, at least for one.
@@ -35,8 +37,8 @@ def lengths_of(role: str, run: RunFolder | None, given: tuple[int, int, int]) ->
     usual = MODEL_LENGTHS
     if run:
         config = config_of(run)
-        own = config[METHODS[config.method].roles[role]]
-        usual = own.max_prompt_length, own.max_response_length, config.rollout.slots
+        policy = config.policy(METHODS[config.method].roles[role])
+        usual = policy.max_prompt_length, policy.max_response_length, config.rollout.slots
     prompt, response, slots = (each or other for each, other in zip(given, usual, strict=True))
     return prompt, response, slots
 
@@ -50,18 +52,22 @@ def policy_of_folder(
 
     Raises BadInput: there is no whole model or no tokenizer, or the devices cannot be used for it.
     """
-    config = default_config()
-    config.frozen = role
-    config[role].model, config[role].thinking, config[role].stop_at_block = url, thinking, stop_at_block
     prompt, response, slots = lengths_of(role, None, lengths)
-    config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
-    config[role].prompt_lengths = tuple(length for length in PROMPT_LENGTHS if length < prompt)
     start, platform = Start(url), jax.devices()[0].platform
-    config.model.dtype, _ = fastest_dtype(platform)
-    page = page_bytes(dataclasses.replace(start.model(), dtype=config.model.dtype, platform=platform), 1)
+    dtype, _ = fastest_dtype(platform)
+    page = page_bytes(dataclasses.replace(start.model(), dtype=dtype, platform=platform), 1)
     longest = -(-(prompt + response) // page_size(platform)) + 1
     pages = max(slots // jax.device_count() // PART_OF_PAGES, 1) * longest + 1
-    config.rollout.cache_gib = pages * page / 2**30
+    changes = {
+        "frozen": role,
+        "model.dtype": dtype,
+        "rollout.cache_gib": pages * page / 2**30,
+        f"{role}.model": url,
+        f"{role}.thinking": thinking,
+        f"{role}.stop_at_block": stop_at_block,
+        f"{role}.prompt_lengths": PROMPT_LENGTHS,
+    }
+    config = _answering(DEFAULT, role, (prompt, response, slots), changes)
     functions = _functions(role, config, start)
     params = join(functions.place_adapters(start), functions.place_base(start))
     return Policy(role, config, start.tokenizer(thinking), functions, params)
@@ -89,19 +95,35 @@ def policy_of_run(
         prompt, response, slots = lengths_of(role, run, lengths)
         role = roles[role]  # in self-play one policy plays both
         checkpoints = Checkpoints.reader(run.checkpoints)
-        config[role].max_prompt_length, config[role].max_response_length, config.rollout.slots = prompt, response, slots
-        config[role].thinking = thinking or config[role].thinking
-        start = Start(config[role].model)
+        given = {f"{role}.thinking": thinking} if thinking else {}
+        config = _answering(config, role, (prompt, response, slots), given)
+        start = Start(config.policy(role).model)
         functions = _functions(role, config, start)
     base = functions.place_base(start) if functions.abstract_base else {}
     hosts.of_main(lambda: require_base(config, role, checkpoints, step))
     own = functions.restore_params(checkpoints, step) if functions.learns else functions.place_adapters(start)
-    return Policy(role, config, start.tokenizer(config[role].thinking), functions, join(own, base))
+    return Policy(role, config, start.tokenizer(config.policy(role).thinking), functions, join(own, base))
 
 
-def _functions(role: str, config: ConfigDict, start: Start) -> PlayerFunctions:
+def _answering(config: Config, role: str, lengths: tuple[int, int, int], changes: Mapping[str, Any]) -> Config:
+    """Returns a config with changes and other lengths, by whose rows nothing learns."""
+    prompt, response, slots = lengths
+    padded = changes.get(f"{role}.prompt_lengths", config.policy(role).prompt_lengths)
+    of_role = {
+        "max_prompt_length": prompt,
+        "max_response_length": response,
+        "prompt_lengths": tuple(length for length in padded if length < prompt),
+        "row_lengths": (),
+        "share_prompts": False,
+        "overlong_buffer": 0,
+    }
+    devices = jax.device_count()
+    changes = {**changes, "rollout.slots": -(-slots // devices) * devices}
+    return config.with_changes(changes | {f"{role}.{name}": value for name, value in of_role.items()})
+
+
+def _functions(role: str, config: Config, start: Start) -> PlayerFunctions:
     mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
-    config.rollout.slots = -(-config.rollout.slots // mesh.size) * mesh.size
     model = start.described(start.tokenizer())
     functions = PlayerFunctions(role, config, mesh, model.config, model.ids)
     require_memory_of_policy(functions)

@@ -11,17 +11,15 @@ K asserts of a suite whose stated answer is the ground truth's. The paper's own 
 several hosts the same command runs on each, and host 0 writes.
 """
 
-import copy
 import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from absl import flags
-from ml_collections import ConfigDict
 from rich.console import Console
 from rich.progress import Progress
 
-from codea1.config import config_of
+from codea1.config import Config
 from codea1.game.calls import CallTest
 from codea1.game.methods import METHODS
 from codea1.game.question import Question
@@ -33,6 +31,7 @@ from codea1.runtime import command
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.storage.objects import location
+from codea1.training.stored_config import config_of
 
 if TYPE_CHECKING:
     from codea1.lab.opened_run import OpenedRun
@@ -61,9 +60,9 @@ def main() -> None:
         print(f"wrote {output}: {sum(counts):,} tests of {asked:,} questions; {none:,} questions have none")
 
 
-def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
+def _config(folder: RunFolder, test_model: str | None) -> Config:
     """Returns the run's config; a model that is to be the Test LLM plays in it and needs no checkpoint."""
-    config = copy.deepcopy(config_of(folder))
+    config = config_of(folder)
     method = METHODS[config.method]
     if not test_model:
         if "test" not in method.roles:
@@ -71,11 +70,11 @@ def _config(folder: RunFolder, test_model: str | None) -> ConfigDict:
         return config
     if config.frozen == "code":
         raise BadInput(f"{folder.path} has no Code LLM in its checkpoints, which --test_model needs: it is frozen.")
+    changes = {"test.model": test_model, "test.shape": "", "frozen": "test"}
     if len(method.policies) == 1:
         is_black_box = "test" in method.roles and not method.sees_solution
-        config.method = "black_box" if is_black_box else "code_a1"
-    config.test.model, config.test.shape, config.frozen = test_model, "", "test"
-    return config
+        changes |= {"method": "black_box" if is_black_box else "code_a1", "data.static_tests": ""}
+    return config.with_changes(changes)
 
 
 def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[CallTest]]]:

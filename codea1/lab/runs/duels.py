@@ -13,7 +13,6 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-from codea1.config import config_of
 from codea1.game.asserts import Mark, golden_tests
 from codea1.game.calls import CallTest, source_of, write_test
 from codea1.game.grading import Judge, is_true
@@ -25,9 +24,9 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.samples import Samples
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.host.grading import Grader
-from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import location, write_atomically
-from codea1.training.setup import questions_of
+from codea1.training.setup import questions_of, sandbox_pool
+from codea1.training.stored_config import config_of
 from codea1.values import decode_exact
 from codea1.values.verdict import Verdict
 
@@ -146,7 +145,7 @@ def read_duels(folder: RunFolder, question_id: str, step: int | None) -> Iterato
         raise BadInput(f"question {min(unknown)} of {folder.path} is not in {config.data.train.source}.")
     duels = [duel for steps in met.values() for duel in find(steps) if step in (None, duel.step)]
     told: set[str] = set()
-    with SandboxPool.of_config(config) as pool:
+    with sandbox_pool(config.sandbox) as pool:
         grader = Grader(pool)
         for duel in sorted(duels, key=_to_read):
             if duel.question_id not in told and (judged := judge(duel, questions[duel.question_id], grader)):

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 from jax.sharding import Mesh
-from ml_collections import ConfigDict
 
+from codea1.config import Config
 from codea1.data.sources import CLASSIC, world_of
 from codea1.data.tokenizer import ChatTokenizer, copy_tokenizer, load_tokenizer
-from codea1.game.methods import game_rules
 from codea1.lab import model_writer
 from codea1.lab.sft.corpus import (
     Document,
@@ -42,7 +41,7 @@ from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import AgreedBadInput, Hosts
 from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
 from codea1.training.progress import SUPERVISED_COLUMNS, Progress
-from codea1.training.setup import MADE_FOR, made_for, questions_of, require_made_for
+from codea1.training.setup import MADE_FOR, game_rules, made_for, questions_of, require_made_for
 
 TOKENIZER_CHATS = 4000  # whose texts the tokenizer is made of
 VOCABULARY = 512  # of a tokenizer that is made: what its texts have more than a few times
@@ -60,7 +59,7 @@ class Setup:
     documents: Callable[[int], list[Document]]  # of a step
 
 
-def prepare(config: ConfigDict) -> Setup:
+def prepare(config: Config) -> Setup:
     """Returns what is trained: the model of config.sft.start, or where that is empty one that is made.
 
     Raises BadInput: what the config names cannot be used, or a length fits no chat.
@@ -73,7 +72,7 @@ def prepare(config: ConfigDict) -> Setup:
     return setup
 
 
-def _from_nothing(config: ConfigDict, mesh: Mesh) -> Setup:
+def _from_nothing(config: Config, mesh: Mesh) -> Setup:
     """Returns a new model and tokenizer, and the corpus for both players."""
     world = world_named(world_of(config.data.train.source) or CLASSIC)
     tokenizer = make_tokenizer(corpus_texts(seed=0, num_chats=TOKENIZER_CHATS, world=world), VOCABULARY)
@@ -92,7 +91,7 @@ def _from_nothing(config: ConfigDict, mesh: Mesh) -> Setup:
     return Setup(shape, tokenizer, mesh, partial(qwen2.initialise, shape, seed_key(config.seed)), documents)
 
 
-def _from_model(config: ConfigDict, mesh: Mesh) -> Setup:
+def _from_model(config: Config, mesh: Mesh) -> Setup:
     """Returns the model of a folder, and suites for a Test LLM."""
     require_made_for(config, ModelFolder(config.sft.start))
     checkpoint = huggingface.Checkpoint(config.sft.start)
@@ -121,7 +120,7 @@ def _from_model(config: ConfigDict, mesh: Mesh) -> Setup:
     return Setup(shape, tokenizer, mesh, params, documents)
 
 
-def train(config: ConfigDict, setup: Setup, folder: RunFolder, hosts: Hosts) -> TrainState:
+def train(config: Config, setup: Setup, folder: RunFolder, hosts: Hosts) -> TrainState:
     """Returns the state after the last step. Host 0 shows the steps and writes their metrics, from the first one on."""
     sft, mesh = config.sft, setup.mesh
     graphdef, abstract = qwen2.abstract(setup.shape)
@@ -168,7 +167,7 @@ def train(config: ConfigDict, setup: Setup, folder: RunFolder, hosts: Hosts) -> 
     return state
 
 
-def publish(model: ModelFolder, config: ConfigDict, setup: Setup, state: TrainState, hosts: Hosts) -> None:
+def publish(model: ModelFolder, config: Config, setup: Setup, state: TrainState, hosts: Hosts) -> None:
     """Writes the trained model with its tokenizer; what an earlier attempt left of it is removed. A collective."""
     tokenizer = setup.tokenizer
     if hosts.is_main:

@@ -29,9 +29,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
-
-from codea1.config import validate
+from codea1.config import Config
+from codea1.config_file import read_config
 from codea1.game.methods import METHODS
 from codea1.lab.study.layouts import (
     BASE,
@@ -46,7 +45,6 @@ from codea1.lab.study.layouts import (
     published_size,
 )
 from codea1.lab.study.schedule import Job
-from codea1.runtime.command import read_config
 from codea1.runtime.errors import BadInput
 
 STUDIES = next(folder for depth in (2, 3) if (folder := Path(__file__).parents[depth] / "studies").is_dir())  # shipped
@@ -149,10 +147,10 @@ class Study:
         start = None if self.start is None else dict(self.start)
         return {**recipe, "fields": {**self.fields, **arm.fields}, "start": start}
 
-    def config_of(self, run: Trial) -> ConfigDict:
+    def config_of(self, run: Trial) -> Config:
         """Returns the config that a run is declared to have, in a workdir. Raises BadInput: as its command does."""
         words = self.jobs([run], "workdir")[-1].arguments
-        return read_config(validate, [word for word in words if word.startswith("--config")])
+        return read_config([word for word in words if word.startswith("--config")])
 
     def require_configs(self) -> None:
         """Raises BadInput, which names the run: one is declared a config that it cannot have."""
@@ -232,8 +230,8 @@ def with_config(study: Study, given: str) -> Study:
     arguments = {part.partition("=")[0] for part in given.partition(":")[2].split(",")}
     if planned := sorted(arguments & {"seed", "method", "sft", *(["steps"] if study.steps else [])}):
         raise BadInput(f"config argument {planned[0]} is the study's own: leave it out of --config={given}.")
-    config = read_config(validate, [f"--config={given}"])
-    if published_size(config.code):
+    config = read_config([f"--config={given}"])
+    if published_size(config.code.to_dict()):
         return replace(study, config=given, start=None, model=config.test.model)
     return replace(study, config=given)
 

@@ -13,7 +13,7 @@ from codea1.lab.study.results import CHOICE, SUITES, Result, evaluations_of, siz
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
-from codea1.runtime.fields import leaves
+from codea1.runtime.settings import leaves
 from codea1.storage.objects import read
 
 SFT_TEST = "sft_test"  # a Test LLM that was trained on suites, and is only measured

@@ -21,7 +21,7 @@ from codea1.lab.study.schedule import Job, Schedule, marker_of, seconds_taken
 from codea1.runs.folder import RunFolder
 from codea1.runs.metrics import read_metrics
 from codea1.runtime.errors import BadInput
-from codea1.runtime.fields import leaves
+from codea1.runtime.settings import leaves
 from codea1.storage.objects import exists, names, write_atomically
 
 SUITES = "data.static_tests"  # config field: the file whose tests `static_tests` trains on

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from codea1.runtime.errors import BadInput
 from codea1.sandbox.frames import Reply
@@ -14,9 +14,6 @@ from codea1.sandbox.host.zygote import Profile
 from codea1.sandbox.isolation import AUTO, ISOLATIONS, Isolation
 from codea1.sandbox.isolation.limits import why_unsupported
 from codea1.values.verdict import Verdict
-
-if TYPE_CHECKING:  # or the sandbox would need a package, and the user of another Python could not run it
-    from ml_collections import ConfigDict
 
 HASH_SEEDS = (0, 1)  # of the zygotes that start with the pool
 
@@ -56,18 +53,6 @@ class SandboxPool:
                 return
             self.refusals[level] = refusal
         raise BadInput(_refused(levels[-1], self.refusals[levels[0]]))
-
-    @classmethod
-    def of_config(cls, config: "ConfigDict") -> "SandboxPool":
-        """Starts the sandbox that `config.sandbox` asks for. Raises BadInput: this machine lacks a layer it needs."""
-        asked = config.sandbox
-        limits = Limits(
-            cpu_seconds_per_test=asked.cpu_seconds_per_test,
-            cpu_seconds_per_suite=asked.cpu_seconds_per_suite,
-            memory_bytes=asked.memory_mb << 20,
-            memo_bytes=asked.memo_mb << 20,
-        )
-        return cls(asked.slots, limits, asked.isolation)
 
     def _start(self, isolation: Isolation) -> str:
         """Starts at one level; returns why that is not possible, or ""."""

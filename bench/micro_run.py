@@ -13,14 +13,15 @@ from codea1.config_file import default_config
 from codea1.data.sources import CLASSIC
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.book_pages import Pages
+from codea1.game.methods import METHODS
 from codea1.lab import model_writer
 from codea1.lab.sft.corpus import corpus_texts
 from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.procedural import prepare
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config, SpecialIds
-from codea1.players.base import Start
-from codea1.players.functions import PlayerFunctions
+from codea1.players.base import Model, Start
+from codea1.players.functions import functions_of_players
 from codea1.players.player import Player
 from codea1.sharding import make_mesh
 
@@ -47,8 +48,7 @@ def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
     c.data.folder = str(data_folder)
     prepare(CLASSIC, c.data.folder)
     c.data.train.limit = 5
-    c.data.validation.limit = 3
-    c.data.test.limit = 3
+    c.data.validation.limit = c.data.test.limit = 3
     c.game.num_solutions = 2
     c.game.num_suites = 2
     c.game.num_tests = 2
@@ -60,8 +60,7 @@ def make_micro_config(model_folder: Path, data_folder: Path) -> ConfigDict:
         player.warmup_steps = 1
         player.mini_batches = 2
         player.micro_batch_size = 2
-    c.code.max_prompt_length = 56
-    c.test.max_prompt_length = 56
+    c.code.max_prompt_length = c.test.max_prompt_length = 56
     c.model.dtype = "float32"
     c.model.remat = "none"
     c.rollout.slots = 8
@@ -82,7 +81,9 @@ def mesh_of(config: Config, devices: Sequence[jax.Device] | None = None) -> Mesh
 def make_player(name: str, config: Config, mesh: Mesh, tokenizer: Any) -> Player:
     """A player alone, as `codea1.training.setup.assemble` makes it; of the tokenizer only stop and pad ids are read."""
     start, ids = Start(config.policy(name).model), SpecialIds(tokenizer.stop_ids, tokenizer.pad_id)
-    return Player(PlayerFunctions(name, config, mesh, start.model(), ids), config, start, tokenizer)
+    functions = functions_of_players(config, mesh, {name: Model(start.model(), ids, "", "")})[name]
+    options = {"roles": METHODS[config.method].roles_of(name), "steps": config.steps, "seed": config.seed}
+    return Player(functions, start, tokenizer, **options)
 
 
 def write_config(config: ConfigDict, path: Path) -> Path:

@@ -156,7 +156,8 @@ def of_generation(folder: str, drawn: list[list[int]], dtype: str, peer: Peer | 
     model = code.functions.model
     bandwidth = machine(model, peer)
     for batch in BATCHES:
-        functions = PlayerFunctions("code", config(folder, batch, dtype), MESH, stored, SpecialIds((), 0))
+        c, ids = config(folder, batch, dtype), SpecialIds((), 0)
+        functions = PlayerFunctions("code", c.code, c.model, c.rollout, MESH, stored, ids)
         rate = product_rate(model, max(batch, 2))
         for name, (first, decode) in generation(functions, code, drawn[:batch], peer, passes).items():
             needed = work.decode_step(model, batch, PROMPT + DRAWN // 2, one).flops

@@ -156,10 +156,8 @@ def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tu
     """Returns the gradients that the player's update has of samples, and of each micro-batch it, sums and log-probs."""
     zeros, *accumulate, _ = player.functions.update.functions
     by_shape = {function.arguments[-1].tokens_BT.shape: function for function in accumulate}
-    own, gradients, done = player._config, zeros(adapters), []
-    options = {"aggregation": own.aggregation, "max_response_length": own.max_response_length}
-    options |= {"pad_id": player.tokenizer.pad_id, "share_prompts": own.share_prompts}
-    for batch in micro_batches(samples, player.functions.row_shapes, **options):
+    gradients, done = zeros(adapters), []
+    for batch in micro_batches(samples, player.functions.layout):
         assert np.all(batch.old_source_B1 == OldLogProbs.SAMPLER)
         function = by_shape[batch.tokens_BT.shape]
         gradients, sums, log_probs_BT = function(adapters, player.base, gradients, to_mesh(batch, player._mesh))

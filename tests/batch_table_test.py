@@ -19,8 +19,7 @@ def shown(config: ConfigDict) -> list[str]:
 
 
 def test_the_papers_step_and_run():
-    config = default_config()  # 256 questions, M = N = 8, suites of one solution train, 2 mini-batches
-    lines = shown(config)
+    lines = shown(default_config())  # 256 questions, M = N = 8, suites of one solution train, 2 mini-batches
     for line in (
         "questions 256 256",
         "prompts 256 2,048",

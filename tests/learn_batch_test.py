@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from codea1.lab.sft.loss import supervised_batches
 from codea1.learn.batch import (
+    Layout,
+    MiniBatch,
     RowShape,
     TrainBatch,
     TrainSample,
@@ -25,6 +27,7 @@ from codea1.models.attention import responses_from
 from codea1.sharding import make_mesh
 
 PAD = 9
+LAYOUT = Layout((RowShape(3, 8),), "token-mean", max_response_length=4, pad_id=PAD)
 
 
 def sample(prompt: list[int], response: list[int], advantage: float = 1.0) -> TrainSample:
@@ -36,8 +39,7 @@ def many(num: int) -> list[TrainSample]:
 
 
 def lay_out(samples: list[TrainSample], *shapes: RowShape, aggregation: str = "token-mean") -> list[TrainBatch]:
-    shapes = shapes or (RowShape(3, 8),)
-    return micro_batches(samples, shapes, aggregation=aggregation, max_response_length=4, pad_id=PAD)
+    return micro_batches(samples, Layout(shapes or LAYOUT.shapes, aggregation, max_response_length=4, pad_id=PAD))
 
 
 def test_rows_hold_prompt_response_padding():
@@ -72,15 +74,16 @@ def test_what_cannot_be_laid_out_is_refused(bad: TrainSample, message: str):
 @pytest.mark.parametrize(("num", "count"), [(10, 2), (3, 2), (1, 2), (0, 3), (11, 4)])
 def test_every_sample_with_a_response_is_dealt_once(num: int, count: int):
     empty = sample([1], [])
-    dealt = mini_batches([*many(num), empty], count, np.random.default_rng(0))
-    assert sorted(s.advantage for part in dealt for s in part) == [s.advantage for s in many(num)]
-    sizes = [len(part) for part in dealt]
+    dealt = mini_batches([*many(num), empty], count, np.random.default_rng(0), LAYOUT)
+    assert sorted(s.advantage for part in dealt for s in part.samples) == [s.advantage for s in many(num)]
+    sizes = [len(part.samples) for part in dealt]
     assert len(sizes) == min(num, count)
     assert not sizes or max(sizes) - min(sizes) <= 1
 
 
 def test_order_is_a_function_of_the_generator():
-    first, second, other = (mini_batches(many(10), 2, np.random.default_rng(seed)) for seed in (0, 0, 1))
+    dealt = (mini_batches(many(10), 2, np.random.default_rng(seed), LAYOUT) for seed in (0, 0, 1))
+    first, second, other = ([part.samples for part in parts] for parts in dealt)
     assert first == second
     assert first != other
 
@@ -106,12 +109,11 @@ def test_every_sample_has_a_row_in_a_known_shape(sizes: list, lengths: set[int],
     assert sorted(rows) == [s.advantage for s in samples]
     positions = sum(batch.tokens_BT.size for batch in batches)
     tokens = sum(p + r for p, r in sizes)
-    assert padding_waste(batches, samples) == pytest.approx(1 - tokens / positions if positions else 1.0)
+    assert padding_waste([MiniBatch([samples], batches)]) == pytest.approx(1 - tokens / positions if positions else 1.0)
 
 
 def share(samples: list[TrainSample], *shapes: RowShape) -> list[TrainBatch]:
-    options = {"aggregation": "token-mean", "max_response_length": 4, "pad_id": PAD}
-    return micro_batches(samples, shapes, **options, share_prompts=True)
+    return micro_batches(samples, dataclasses.replace(LAYOUT, shapes=shapes, share_prompts=True))
 
 
 def test_shared_prompts_lie_once_before_all_responses():
@@ -126,7 +128,7 @@ def test_shared_prompts_lie_once_before_all_responses():
     np.testing.assert_allclose(batch.advantages_BT[0], [0, 0, 0, 0, 1, 1, 0, 0.5, 0, -1, 0, 0])
     np.testing.assert_allclose(batch.sampler_log_probs_BT[0], [0, 0, 0, 0, -0.25, -0.5, 0, -0.25, 0, -0.25, 0, 0])
     np.testing.assert_allclose(batch.loss_weights_BT, batch.response_mask_BT / 4)
-    assert padding_waste([batch], samples) == pytest.approx(14 / 24)
+    assert padding_waste([MiniBatch([samples], [batch])]) == pytest.approx(14 / 24)
 
 
 def test_responses_begin_where_the_kernel_can_tell_and_a_sequence_alone_is_of_one_piece():
@@ -192,11 +194,12 @@ def test_shared_rows_hold_every_sequence_once(drawn: list, lengths: set[int]):
 
 def test_mini_batches_that_share_prompts_hold_whole_groups():
     samples = [sample([p, p], [row + 1]) for row in range(3) for p in range(6)]
-    dealt = mini_batches(samples, 2, np.random.default_rng(0), share_prompts=True)
-    prompts = [sorted(tuple(s.prompt_ids) for s in part) for part in dealt]
+    layout = dataclasses.replace(LAYOUT, share_prompts=True)
+    dealt = mini_batches(samples, 2, np.random.default_rng(0), layout)
+    prompts = [sorted(tuple(s.prompt_ids) for s in part.samples) for part in dealt]
     assert [len(set(part)) for part in prompts] == [3, 3]
     assert all(part.count(prompt) == 3 for part in prompts for prompt in part)
-    assert sorted(s.token_ids[0] for part in dealt for s in part) == sorted(s.token_ids[0] for s in samples)
+    assert sorted(s.token_ids[0] for part in dealt for s in part.samples) == sorted(s.token_ids[0] for s in samples)
 
 
 @pytest.mark.parametrize("aggregation", AGGREGATIONS)

@@ -207,7 +207,7 @@ class Reference:
         return {name: over.get(name, np.mean)([each[name] for each in found]) for name in found[0]} | {
             "learning_rate": self.rate(step),
             "train_sequences": len(samples),
-            "padding_waste": 1 - sum(s.length for s in samples) / positions,
+            "padding_waste": 1 - sum(s.length for s in kept) / positions,
             "sampler_kl": np.mean(np.exp(log_ratios) - 1 - log_ratios),
             "sampler_log_prob_difference_mean": differences.mean(),
             "sampler_log_prob_difference_p95": np.quantile(differences, 0.95),
@@ -344,9 +344,7 @@ def test_sharing_prompts_changes_no_update(config):
         player = player_of("test", config)
         reference = Reference("test", player.params, player.params)
         samples = made_samples(player, reference, 2)
-        samples = [
-            dataclasses.replace(each, prompt_ids=samples[row % 3].prompt_ids) for row, each in enumerate(samples)
-        ]
+        samples = [dataclasses.replace(s, prompt_ids=samples[row % 3].prompt_ids) for row, s in enumerate(samples)]
         found.append((player.learn(samples, 7), to_host(player.state.params)))
     (alone, expected), (shared, params) = found
     assert shared.pop("padding_waste") != alone.pop("padding_waste")

@@ -87,7 +87,9 @@ class SavedStep:
         start = Start(own.model)
         tokenizer = start.tokenizer(own.thinking)
         functions = functions_of_players(self._config, mesh, {name: start.described(tokenizer)})
-        player = Player(functions[name], self._config, start, tokenizer)
+        roles = METHODS[self._config.method].roles_of(name)
+        options = {"steps": self._config.steps, "seed": self._config.seed, "roles": roles}
+        player = Player(functions[name], start, tokenizer, **options)
         if self.step > 1:
             require_base(self._config, name, self._checkpoints, self.step - 1, reference=True)
             player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))

@@ -63,7 +63,7 @@ class DryRun(Trainer):
         mesh = next(iter(self._policies.values())).functions.mesh
         axes = " x ".join(f"{axis} {size}" for axis, size in mesh.shape.items())
         self._note(f"{jax.device_count()} devices ({kinds}) of {self._hosts.count} hosts, mesh {axes}")
-        row_shapes = {name: player.functions.row_shapes for name, player in self._policies.items()}
+        row_shapes = {name: player.functions.layout.shapes for name, player in self._policies.items()}
         self._console.print(batch_table(self._config, len(self._parts.train), row_shapes))
         self._note(self._parts.counted)
         with self._hosts.agreed():

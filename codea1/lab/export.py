@@ -64,7 +64,7 @@ def export(
         start = Start(config.policy(player).model)
         tokenizer = start.tokenizer()
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
-        shape = player_model(config, player, start.model(), mesh)
+        shape = player_model(player, config.policy(player), config.model, start.model(), mesh, learns=True)
         require_divisible(shape, mesh)
         if (merge or base) and not shape.lora_rank:
             flag = "--merge" if merge else "--base"

@@ -31,7 +31,7 @@ from codea1.game.answers import ParsedSuite, extract_python_block, parse_suite
 from codea1.game.calls import Call, CallTest
 from codea1.game.prompts import TINY, Message, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.learn.batch import TrainSample, abstract_batch, micro_batches, mini_batches, row_shapes, to_mesh
+from codea1.learn.batch import Layout, TrainSample, abstract_batch, mini_batches, row_shapes, to_mesh
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
@@ -90,16 +90,17 @@ class Policy:
         ends, pad = self.tokenizer.stop_ids, self.tokenizer.pad_id
         self._engine = Engine(graphdef, model, mesh, slots=96, stop_ids=ends, pad_id=pad, **lengths)
         longest, chunk = learner.max_prompt + learner.max_response, 1024  # tokens whose logits there are at once
-        self._shapes = row_shapes((), longest, max_rows=8, multiple=data_parallel(mesh))
+        shapes = row_shapes((), longest, max_rows=8, multiple=data_parallel(mesh))
+        self._layout = Layout(shapes, "token-mean", learner.max_response, pad)
         self._score = make_score(graphdef, chunk, mesh)
         loss = PolicyLoss(graphdef, ObjectiveConfig(kl_coefficient=learner.kl_coefficient), chunk)
-        batches = [abstract_batch(shape, mesh, ref=True) for shape in self._shapes]
+        batches = [abstract_batch(shape, mesh, ref=True) for shape in shapes]
         self._update = Update(loss, OPTIMIZER, laid_out(self._state, layout), batches)
 
     def answer(self, chats: Iterable[tuple[str, int, list[Message]]], count: int, step: int) -> Iterator[Sample]:
         """Yields samples, in no order, of chats: (id of the question, number of its first sample, messages)."""
         prompts = [(id, tuple(self.tokenizer.encode_chat(chat)), first) for id, first, chat in chats]
-        requests = [Request(*each, num_samples=count) for each in prompts if len(each[1]) <= self._learner.max_prompt]
+        requests = [Request(id, ids, n, count) for id, ids, n in prompts if len(ids) <= self._learner.max_prompt]
         return self._engine.generate(
             self._state.params, requests, seed=self._seed, stream=f"{self._name}/train", step=step, temperature=1.0
         )
@@ -110,15 +111,12 @@ class Policy:
         PPO's loss: a token's advantage times the clipped ratio of its probability to that with which it was drawn. The
         ratio is 1 until the first step has moved the policy. To this comes the KL divergence from the reference.
         """
-        rows = [
-            TrainSample(each.sample.prompt_ids, each.sample.token_ids, each.sample.log_probs, each.advantage)
-            for each in samples
-            if each.reward is not None
-        ]
-        shapes, most, pad = self._shapes, self._learner.max_response, self.tokenizer.pad_id
-        for half in mini_batches(rows, 2, np.random.default_rng([self._seed, stable_hash(self._name), step])):
+        drawn = [(graded.sample, graded.advantage) for graded in samples if graded.reward is not None]
+        rows = [TrainSample(s.prompt_ids, s.token_ids, s.log_probs, advantage) for s, advantage in drawn]
+        seed = [self._seed, stable_hash(self._name), step]
+        for half in mini_batches(rows, 2, np.random.default_rng(seed), self._layout):
             batches = []  # what is in memory at once; the gradients of all are summed
-            for batch in micro_batches(half, shapes, aggregation="token-mean", max_response_length=most, pad_id=pad):
+            for batch in half.batches:
                 batch = to_mesh(batch, self._mesh)
                 log_probs_BT, _ = self._score(self._reference, batch.tokens_BT, np.float32(1.0), None)
                 batches.append(dataclasses.replace(batch, ref_log_probs_BT=log_probs_BT))
@@ -168,7 +166,7 @@ def grade(solution: Solution, grader: Grader) -> None:
     solution.is_correct = checked.verdict is Verdict.PASS
     for suite in suites:
         seen: set[Call] = set()
-        for item in (each for each in suite.parsed.asserts if not each.dropped):  # as is what calls nothing
+        for item in (item for item in suite.parsed.asserts if not item.dropped):  # as is what calls nothing
             if item.call is None or item.call in seen or not answers[item.call].usable:  # or the ground truth raises
                 suite.num_invalid += 1
                 continue
@@ -182,7 +180,7 @@ def grade(solution: Solution, grader: Grader) -> None:
     verdicts = iter(on_suites.verdicts)
     for suite in suites:
         suite.verdicts = [next(verdicts) for _ in suite.tests]
-    solution.is_lost = any((on_history.lost, on_suites.lost, *(each.reason == "infra" for each in answers.values())))
+    solution.is_lost = any((on_history.lost, on_suites.lost, *(a.reason == "infra" for a in answers.values())))
 
 
 def num_failed(verdicts: Sequence[Verdict]) -> int:
@@ -194,7 +192,7 @@ def code_reward(solution: Solution) -> float:
     """Returns R_C, the mean over suites n of (Pass_hist + Pass_new,n) / 2, or of the part that there are tests for."""
     shares = []
     for suite in solution.suites:
-        rates = [(len(each) - num_failed(each)) / len(each) for each in (solution.history, suite.verdicts) if each]
+        rates = [(len(part) - num_failed(part)) / len(part) for part in (solution.history, suite.verdicts) if part]
         shares.append(sum(rates) / len(rates) if rates and solution.is_valid else 0.0)
     return sum(shares) / len(shares)
 
@@ -216,8 +214,8 @@ def test_reward(suite: Suite, solution: Solution) -> float:
 def update_book(tests: Counter[CallTest], solutions: Sequence[Solution]) -> Counter[CallTest]:
     """Returns a question's tests after a step: a pass takes 1, at 0 a test is mastered and leaves, a failure adds 1."""
     valid = [solution for solution in solutions if solution.is_valid]  # a program that does not load proves nothing
-    replayed = [pair for each in valid for pair in zip(each.replayed, each.history, strict=True)]
-    new = [pair for each in valid for suite in each.suites for pair in zip(suite.tests, suite.verdicts, strict=True)]
+    replayed = [pair for s in valid for pair in zip(s.replayed, s.history, strict=True)]
+    new = [pair for s in valid for suite in s.suites for pair in zip(suite.tests, suite.verdicts, strict=True)]
     tests.subtract(test for test, verdict in replayed if verdict is Verdict.PASS)
     tests = +tests  # those above 0
     tests.update(test for test, verdict in new if verdict in (Verdict.FAIL, Verdict.ERROR, Verdict.TIMEOUT))
@@ -226,11 +224,11 @@ def update_book(tests: Counter[CallTest], solutions: Sequence[Solution]) -> Coun
 
 def compare(group: Sequence[Solution | Suite]) -> None:
     """Gives each sample its advantage in its group, (R - mean) / (std + 1e-6): GRPO, which needs no value model."""
-    graded = [each for each in group if each.reward is not None]
-    rewards = np.array([each.reward for each in graded])
+    graded = [sample for sample in group if sample.reward is not None]
+    rewards = np.array([sample.reward for sample in graded])
     if len(set(rewards)) > 1:  # or else there is nothing to learn, and rounding would be divided by nearly 0
-        for each, advantage in zip(graded, (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6), strict=True):
-            each.advantage = float(advantage)
+        for sample, advantage in zip(graded, (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-6), strict=True):
+            sample.advantage = float(advantage)
 
 
 def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Book, grader: Grader) -> list[Solution]:
@@ -242,14 +240,14 @@ def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Boo
         book[id] = Counter(dict(book[id].most_common()))
     # 2. M solutions of each question.
     chats = [(question.id, 0, code_messages(TINY, question)) for question in asked]
-    for sample in sorted(code.answer(chats, NUM_SOLUTIONS, step), key=lambda each: each.index):
+    for sample in sorted(code.answer(chats, NUM_SOLUTIONS, step), key=lambda sample: sample.index):
         id, program = sample.question_id, extract_python_block(code.tokenizer.decode(sample.token_ids)).source
         groups[id].append(Solution(by_id[id], sample, program, replayed=list(book[id])[:NUM_REPLAYED]))
     # 3. N suites for each solution, which the Test LLM is shown: this is the program to break.
     solutions = [solution for group in groups.values() for solution in group]
-    shown = [test_messages(TINY, each.question, each.program, NUM_TESTS) for each in solutions]
+    shown = [test_messages(TINY, s.question, s.program, NUM_TESTS) for s in solutions]
     chats = [(s.question.id, s.sample.index * NUM_SUITES, chat) for s, chat in zip(solutions, shown, strict=True)]
-    for sample in sorted(test.answer(chats, NUM_SUITES, step), key=lambda each: each.index):
+    for sample in sorted(test.answer(chats, NUM_SUITES, step), key=lambda sample: sample.index):
         solution, text = groups[sample.question_id][sample.index // NUM_SUITES], test.tokenizer.decode(sample.token_ids)
         solution.suites.append(Suite(sample, parse_suite(text, solution.question.entry_point)))
     # 4. Verdicts.
@@ -273,9 +271,9 @@ def play(step: int, asked: list[Question], code: Policy, test: Policy, book: Boo
     code.learn(solutions, step)
     chosen: list[Suite] = []
     for group in groups.values():
-        spread = {each: np.std(sorted(suite.reward or 0.0 for suite in each.suites) or [0.0]) for each in group}
-        told_apart = sorted(group, key=lambda each: spread[each], reverse=True)[:NUM_TRAINED]
-        chosen += [suite for each in group if each in told_apart for suite in each.suites]
+        spread = {s: np.std(sorted(suite.reward or 0.0 for suite in s.suites) or [0.0]) for s in group}
+        selected = sorted(group, key=lambda solution: spread[solution], reverse=True)[:NUM_TRAINED]
+        chosen += [suite for solution in group if solution in selected for suite in solution.suites]
     test.learn(chosen, step)
     return solutions
 
@@ -291,17 +289,18 @@ def run(start: str, source: str, data_folder: str, steps: int, seed: int) -> Non
             started = time.monotonic()
             solutions = play(step, feed.batch(step - 1), code, test, book, grader)
             suites = [suite for solution in solutions for suite in solution.suites]
-            found: dict[str, Sequence[float]] = {
-                "R_C": [each.reward for each in solutions if each.reward is not None],
-                "correct": [each.is_correct for each in solutions],
-                "R_T": [each.reward for each in suites if each.reward is not None],
-                "validity": [each.validity for each in suites],
-                "passes new": [verdict is Verdict.PASS for each in suites for verdict in each.verdicts],
-                "passes replayed": [verdict is Verdict.PASS for each in solutions for verdict in each.history],
+            metrics: dict[str, Sequence[float]] = {
+                "R_C": [solution.reward for solution in solutions if solution.reward is not None],
+                "correct": [solution.is_correct for solution in solutions],
+                "R_T": [suite.reward for suite in suites if suite.reward is not None],
+                "validity": [suite.validity for suite in suites],
+                "passes new": [verdict is Verdict.PASS for suite in suites for verdict in suite.verdicts],
+                "passes replayed": [verdict is Verdict.PASS for solution in solutions for verdict in solution.history],
                 "book": [sum(map(len, book.values()))],
                 "seconds": [time.monotonic() - started],
             }
-            print(f"step {step}", *(f"{name} {np.mean(each):.3f}" for name, each in found.items() if each), flush=True)
+            means = [f"{name} {np.mean(values):.3f}" for name, values in metrics.items() if values]
+            print(f"step {step}", *means, flush=True)
 
 
 if __name__ == "__main__":

@@ -48,6 +48,17 @@ class RowShape:
     length: int  # tokens
 
 
+@dataclass(frozen=True)
+class Layout:
+    """How a player's samples lie in micro-batches."""
+
+    shapes: Sequence[RowShape]  # shortest rows first
+    aggregation: str  # of `codea1.learn.losses.token_weights`
+    max_response_length: int
+    pad_id: int
+    share_prompts: bool = False
+
+
 class OldLogProbs(IntEnum):
     """Where the log-probs in the denominator of the ratio come from."""
 
@@ -101,29 +112,38 @@ def row_shapes(
     return tuple(RowShape(max(positions // length // multiple, 1) * multiple, length) for length in all_lengths)
 
 
+@dataclass(frozen=True)
+class MiniBatch:
+    """What one optimizer step learns from."""
+
+    groups: list[list[TrainSample]]  # by prompt where prompts are shared, else of one sample each
+    batches: list[TrainBatch]  # the same, laid out
+
+    @property
+    def samples(self) -> list[TrainSample]:
+        return [sample for group in self.groups for sample in group]
+
+    @property
+    def repeated_prompts(self) -> list[int]:
+        """The tokens of each prompt that came before, where prompts are shared."""
+        return [len(sample.prompt_ids) for group in self.groups for sample in group[1:]]
+
+
 def mini_batches(
-    samples: Sequence[TrainSample], count: int, generator: np.random.Generator, *, share_prompts: bool = False
-) -> list[list[TrainSample]]:
+    samples: Sequence[TrainSample], count: int, generator: np.random.Generator, layout: Layout
+) -> list[MiniBatch]:
     """Deals the samples that have response tokens, in random order, into `count` mini-batches, or as many as there are.
 
     Their sizes differ by at most one sample, or, where prompts are shared, one prompt with all its samples. The order
-    is a function of the generator's state and the number of what is dealt.
+    is a function of the generator's state and the number of what is dealt. Raises ValueError as `micro_batches` does.
     """
-    groups = _by_prompt([sample for sample in samples if sample.token_ids], share_prompts)
+    groups = _by_prompt([sample for sample in samples if sample.token_ids], layout.share_prompts)
     order = generator.permutation(len(groups))
-    parts = [part for part in np.array_split(order, count) if part.size]
-    return [[sample for index in part for sample in groups[index]] for part in parts]
+    parts = [[groups[index] for index in part] for part in np.array_split(order, count) if part.size]
+    return [MiniBatch(part, _laid_out(part, layout)) for part in parts]
 
 
-def micro_batches(
-    samples: Sequence[TrainSample],
-    shapes: Sequence[RowShape],
-    *,
-    aggregation: str,
-    max_response_length: int,
-    pad_id: int,
-    share_prompts: bool = False,
-) -> list[TrainBatch]:
+def micro_batches(samples: Sequence[TrainSample], layout: Layout) -> list[TrainBatch]:
     """Lays a mini-batch out as micro-batches, longest rows first, each in the shortest shape that holds its own.
 
     Where prompts are shared, a row takes as many of them with their responses as it holds, the largest group first
@@ -132,6 +152,11 @@ def micro_batches(
     Raises ValueError when a sample is longer than every shape or has no prompt, its log_probs do not match its tokens,
     its advantage is not finite, or it has routes and another has none.
     """
+    return _laid_out(_by_prompt(samples, layout.share_prompts), layout)
+
+
+def _laid_out(groups: Sequence[list[TrainSample]], layout: Layout) -> list[TrainBatch]:
+    samples, shapes = [sample for group in groups for sample in group], layout.shapes
     for sample in samples:
         if not sample.prompt_ids:
             raise ValueError("a sequence has no prompt, so its first token cannot be predicted")
@@ -141,14 +166,14 @@ def micro_batches(
             raise ValueError("some sequences have the experts of their tokens, and others have not")
         if not np.isfinite(sample.advantage):
             raise ValueError(f"a sequence has advantage {sample.advantage}")
-        if share_prompts and len(sample.token_ids) >= 1 << RESPONSE_BITS:  # and the prompt's last token
+        if layout.share_prompts and len(sample.token_ids) >= 1 << RESPONSE_BITS:  # and the prompt's last token
             raise ValueError(f"a response of {len(sample.token_ids)} tokens is too long to lie in a row with others")
     lengths = [len(sample.token_ids) for sample in samples]
-    weights = token_weights(lengths, aggregation, max_response_length=max_response_length)
+    weights = token_weights(lengths, layout.aggregation, max_response_length=layout.max_response_length)
     weight_of = dict(zip(lengths, weights.tolist(), strict=True))
-    rows = _rows(_by_prompt(samples, share_prompts), shapes, share_prompts)
+    rows = _rows(groups, shapes, layout.share_prompts)
     cut = cut_by_shape(rows, shapes, lambda row: _row_length(row, shapes))
-    return [_train_batch(part, shape, pad_id, weight_of, share_prompts) for part, shape in cut]
+    return [_train_batch(part, shape, layout.pad_id, weight_of, layout.share_prompts) for part, shape in cut]
 
 
 def abstract_batch(
@@ -177,18 +202,15 @@ def rows_of(tokens_BT: Int[Array, "B T"]) -> str:
     return "{} x {}".format(*tokens_BT.shape)
 
 
-def padding_waste(batches: Sequence[TrainBatch], samples: Sequence[TrainSample]) -> float:
-    """Returns the share of the positions in the micro-batches of the samples that hold no token."""
+def padding_waste(parts: Sequence[MiniBatch]) -> float:
+    """Returns the share of the positions in the micro-batches that hold no token."""
+    batches = [batch for part in parts for batch in part.batches]
     positions = sum(batch.tokens_BT.size for batch in batches)
     packings = [batch.packing for batch in batches if batch.packing is not None]
-    packed = sum(np.count_nonzero(packing.prompts_BT >= 0) for packing in packings)
-    return 1 - (packed if packings else sum(sample.length for sample in samples)) / max(positions, 1)
-
-
-def repeated_prompts(parts: Sequence[Sequence[TrainSample]], *, share_prompts: bool) -> list[int]:
-    """Returns the tokens of each prompt that came before in its mini-batch, where prompts are shared."""
-    groups = [group for part in parts for group in _by_prompt(part, share_prompts)]
-    return [len(sample.prompt_ids) for group in groups for sample in group[1:]]
+    taken = sum(np.count_nonzero(packing.prompts_BT >= 0) for packing in packings)
+    if not packings:
+        taken = sum(sample.length for part in parts for sample in part.samples)
+    return 1 - taken / max(positions, 1)
 
 
 def batch_sharding(mesh: Mesh) -> NamedSharding:
@@ -243,7 +265,7 @@ def _fits(parts: np.ndarray, shapes: Sequence[RowShape]) -> bool:
     A row may come into a micro-batch of longer ones, and where its responses begin depends on its length.
     """
     prompts, responses = parts.tolist()
-    return bool(shapes) and all(responses_from(prompts, each.length) + responses <= each.length for each in shapes)
+    return bool(shapes) and all(responses_from(prompts, shape.length) + responses <= shape.length for shape in shapes)
 
 
 def _is_alone(groups: Sequence[Sequence[TrainSample]]) -> bool:
@@ -275,13 +297,13 @@ def _rows(
     rows: list[list[list[TrainSample]]] = []
     taken: list[np.ndarray] = []  # by the parts of what each row holds
     into: list[Sequence[RowShape]] = []  # that each row must fit into
-    for parts, piece in sorted(((_parts(each), each) for each in pieces), key=lambda item: -sum(item[0])):
-        row = next((row for row, own in enumerate(into) if _fits(taken[row] + parts, own)), len(rows))
+    for parts, piece in sorted(((_parts(piece), piece) for piece in pieces), key=lambda item: -sum(item[0])):
+        row = next((row for row, fitting in enumerate(into) if _fits(taken[row] + parts, fitting)), len(rows))
         if row == len(rows):
             rows.append([])
             taken.append(np.zeros(2, int))
             longer = (shapes[kind:] for kind in range(len(shapes)))
-            into.append(next((each for each in longer if _fits(parts, each)), ()))
+            into.append(next((some for some in longer if _fits(parts, some)), ()))
         rows[row].append(piece)
         taken[row] += parts
     return rows

@@ -70,8 +70,8 @@ class Start:
 
     def checksum(self, *, with_adapters: bool = False) -> str:
         """Returns the checksum of the base, whose files a process reads once; behind a space that of the adapters."""
-        own = f" {self.adapters.checksum()}" if with_adapters and self.adapters else ""
-        return f"{_checksum(self.base.url)}{own}"
+        adapters = f" {self.adapters.checksum()}" if with_adapters and self.adapters else ""
+        return f"{_checksum(self.base.url)}{adapters}"
 
     def digests(self) -> Digests:
         """Returns what tells this start from one that would read or answer in another way, wherever its folders lie."""
@@ -111,12 +111,12 @@ def base_checksums(config: Config, players: Sequence[str], *, references: bool =
 
     With `references` also of what they are held close to while they learn. Reads their files whole.
     """
-    found = {}
+    checksums = {}
     for name in players:
         is_whole = config.frozen == name or (references and config.policy(name).kl_coefficient > 0)
         if is_whole or config.policy(name).lora.rank:
-            found[name] = Start(config.policy(name).model).checksum(with_adapters=is_whole)
-    return found
+            checksums[name] = Start(config.policy(name).model).checksum(with_adapters=is_whole)
+    return checksums
 
 
 def require_base(
@@ -135,11 +135,11 @@ def require_base(
     saved = state.get("bases", {}).get(player)
     if saved and not reference and config.frozen != player:
         saved, *_ = saved.split(" ")  # the adapters that it started from are not in those that it has
-    for found in base_checksums(config, [player], references=reference).values() if saved else ():
-        if found != saved:
+    for checksum in base_checksums(config, [player], references=reference).values() if saved else ():
+        if checksum != saved:
             raise BadInput(
                 f"{Start(config.policy(player).model).base} is not what the {player} policy started from: its checksum "
-                f"is {found}, and was {saved}."
+                f"is {checksum}, and was {saved}."
             )
     return require_unchanged(config, player, state.get("starts", {}), f"step {step} was saved", allow_changed)
 

@@ -66,7 +66,7 @@ class Critic:
             ]
             advantages, returns = zip(*pairs, strict=True)
             columns = zip(values, returns, whiten(advantages, masks), strict=True)
-            estimates.append([Estimate(*each) for each in columns])
+            estimates.append([Estimate(*column) for column in columns])
         return estimates
 
     def learn(self, mini_batches: Sequence[MicroBatches], estimates: Sequence[list[Estimate]], step: int) -> Metrics:
@@ -74,8 +74,8 @@ class Critic:
         reports = []
         for batches, estimated in zip(mini_batches, estimates, strict=True):
             placed = []
-            for batch, each in zip(batches, estimated, strict=True):
-                old_values_BT, returns_BT = (x.astype(np.float32) for x in (each.values_BT, each.returns_BT))
+            for batch, estimate in zip(batches, estimated, strict=True):
+                old_values_BT, returns_BT = (x.astype(np.float32) for x in (estimate.values_BT, estimate.returns_BT))
                 of_values = ValueBatch(
                     batch.tokens_BT, batch.response_mask_BT, batch.loss_weights_BT, old_values_BT, returns_BT
                 )
@@ -83,14 +83,14 @@ class Critic:
             self.state, report = self._functions.update(self.state, placed, learning_rate(step, self._schedule))
             reports.append(report)
         masks = [batch.response_mask_BT for batches in mini_batches for batch in batches]
-        flat = [each for estimated in estimates for each in estimated]
+        flat = [estimate for estimated in estimates for estimate in estimated]
         values, returns = (
-            np.concatenate([getattr(each, name)[mask] for each, mask in zip(flat, masks, strict=True)])
+            np.concatenate([getattr(estimate, name)[mask] for estimate, mask in zip(flat, masks, strict=True)])
             for name in ("values_BT", "returns_BT")
         )
         names = ("value_loss", "grad_norm", "skipped")
-        found = [report.metrics() for report in reports]
-        metrics = {f"critic_{name}": float(np.mean([each[name] for each in found])) for name in names}
+        all_metrics = [report.metrics() for report in reports]
+        metrics = {f"critic_{name}": float(np.mean([row[name] for row in all_metrics])) for name in names}
         return metrics | {
             "critic_explained_variance": explained_variance(values, returns),
             "critic_value_mean": float(values.mean()),

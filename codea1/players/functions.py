@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
-from codea1.config import Config, PolicyConfig
-from codea1.learn.batch import RowShape, TrainBatch, abstract_batch, row_shapes, rows_of
+from codea1.config import Config, ModelConfig, PolicyConfig, RolloutConfig
+from codea1.learn.batch import Layout, TrainBatch, abstract_batch, row_shapes, rows_of
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
@@ -39,45 +39,53 @@ _PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the envir
 class PlayerFunctions:
     """What one policy calls on a mesh: `generation` and `learning`. Nothing is compiled before the first use."""
 
-    def __init__(self, name: str, config: Config, mesh: Mesh, stored: Qwen2Config, ids: SpecialIds) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: PolicyConfig,
+        model: ModelConfig,
+        rollout: RolloutConfig,
+        mesh: Mesh,
+        stored: Qwen2Config,
+        ids: SpecialIds,
+        learns: bool = True,
+    ) -> None:
         """Declares the functions.
 
         Args:
-          name: "code" or "test", the section of `config` that describes the player.
-          config: the whole config of the run.
+          name: "code" or "test".
+          config: the policy's section, which stays there as `config`.
+          model: how it computes.
+          rollout: how it samples.
           mesh: of the devices that it computes on.
           stored: the model, as its folder or name describes it; see `Start.model`.
           ids: of its tokenizer.
+          learns: False for one that is frozen.
 
         Raises:
           BadInput: the model is not what the config says, the mesh cannot cut it, it was not made for rows so long,
             or adapters of another rank or alpha shall learn.
         """
-        self.name = name
-        self._config = own = config.policy(name)
-        self._log_prob_chunk = config.model.log_prob_chunk
-        self.learns = config.frozen != name
-        _require_shape(name, own, stored)
-        self.model = player_model(config, name, stored, mesh)
+        self.name, self.config, self.learns = name, config, learns
+        self._log_prob_chunk = model.log_prob_chunk
+        _require_shape(name, config, stored)
+        self.model = player_model(name, config, model, stored, mesh, learns)
         require_divisible(self.model, mesh)
-        if own.max_prompt_length + own.max_response_length > stored.max_positions:
+        prompt, response = config.max_prompt_length, config.max_response_length
+        if prompt + response > stored.max_positions:
             raise BadInput(
-                f"config.{name}: prompts of {own.max_prompt_length} and responses of {own.max_response_length} tokens "
-                f"exceed the {stored.max_positions} positions that the model was made for."
+                f"config.{name}: prompts of {prompt} and responses of {response} tokens exceed the "
+                f"{stored.max_positions} positions that the model was made for."
             )
         # TPUs and GPUs round the factors of a product of float32 unless JAX forbids it.
         is_exact = self.model.dtype == jnp.float32
         jax.config.update("jax_default_matmul_precision", "highest" if is_exact else _PRECISION)
         self._graphdef, self._declared = qwen2.abstract(self.model)
         self.mesh = mesh
-        self.row_shapes: tuple[RowShape, ...] = row_shapes(
-            own.row_lengths,
-            own.max_prompt_length + own.max_response_length,
-            own.micro_batch_size,
-            multiple=data_parallel(mesh),
-            share_prompts=own.share_prompts,
-        )
-        self.optimizer = adamw(own)
+        share, rows = config.share_prompts, config.micro_batch_size
+        shapes = row_shapes(config.row_lengths, prompt + response, rows, data_parallel(mesh), share_prompts=share)
+        self.layout = Layout(shapes, config.aggregation, response, ids.pad_id, share)
+        self.optimizer = adamw(config)
         trained, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
         self.shardings = state_shardings(trained, self.optimizer)
         # Of what never changes, but for the adapters of a frozen player.
@@ -86,11 +94,11 @@ class PlayerFunctions:
             self._graphdef,
             self.model,
             mesh,
-            max_prompt_length=own.max_prompt_length,
-            max_response_length=own.max_response_length,
-            prompt_lengths=own.prompt_lengths,
-            slots=config.rollout.slots,
-            cache_gib=config.rollout.cache_gib,
+            max_prompt_length=prompt,
+            max_response_length=response,
+            prompt_lengths=config.prompt_lengths,
+            slots=rollout.slots,
+            cache_gib=rollout.cache_gib,
             stop_ids=ids.stop_ids,
             pad_id=ids.pad_id,
             learns=self.learns,
@@ -113,7 +121,7 @@ class PlayerFunctions:
     @property
     def routes(self) -> jax.ShapeDtypeStruct | None:
         """The experts of a token that its player learns with; None where the update's routers choose."""
-        return self.model.routes if self.learns and self._config.replay_routes else None
+        return self.model.routes if self.learns and self.config.replay_routes else None
 
     @cached_property
     def abstract_params(self) -> Params:
@@ -153,16 +161,16 @@ class PlayerFunctions:
     @cached_property
     def abstract_batches(self) -> list[TrainBatch]:
         """A micro-batch of each shape, as the update takes it."""
-        ref, share = has_reference(self._config), self._config.share_prompts
+        ref, share = has_reference(self.config), self.config.share_prompts
         return [
             abstract_batch(shape, self.mesh, ref=ref, share_prompts=share, routes=self.routes)
-            for shape in self.row_shapes
+            for shape in self.layout.shapes
         ]
 
     @cached_property
     def score(self) -> dict[tuple[int, ...], Function]:
         """`make_score` by shape of the tokens, by which routers choose; empty where nothing calls it."""
-        is_called = has_reference(self._config) or self.routes is not None or self._scores_old
+        is_called = has_reference(self.config) or self.routes is not None or self._scores_old
         return self._score("score", replays=False) if is_called else {}
 
     @cached_property
@@ -174,22 +182,22 @@ class PlayerFunctions:
     @property
     def _scores_old(self) -> bool:
         # The first mini-batch computes its own.
-        return self._config.old_log_probs == "trainer" and self._config.mini_batches > 1
+        return self.config.old_log_probs == "trainer" and self.config.mini_batches > 1
 
     def _score(self, name: str, *, replays: bool) -> dict[tuple[int, ...], Function]:
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
-        found = {}
+        scores = {}
         for batch in self.abstract_batches:
             routes = batch.routes_BTLc if replays else None
             arguments = self.abstract_params, batch.tokens_BT, temperature, batch.packing, routes
-            found[batch.tokens_BT.shape] = Function("score", f"{name} {rows_of(batch.tokens_BT)}", jitted, arguments)
-        return found
+            scores[batch.tokens_BT.shape] = Function("score", f"{name} {rows_of(batch.tokens_BT)}", jitted, arguments)
+        return scores
 
     @cached_property
     def update(self) -> Update:
         """The policy's update."""
-        c = self._config
+        c = self.config
         objective = ObjectiveConfig(
             surrogate=c.surrogate,
             clip=Clip(c.clip_low, c.clip_high, c.dual_clip),
@@ -204,9 +212,9 @@ class PlayerFunctions:
     @cached_property
     def critic(self) -> "CriticFunctions | None":
         """The functions of the critic; None where the player has none."""
-        if not self.learns or self._config.advantage != "gae":
+        if not self.learns or self.config.advantage != "gae":
             return None
-        return CriticFunctions(self._config, self.model, self.mesh, self.abstract_batches)
+        return CriticFunctions(self.config, self.model, self.mesh, self.abstract_batches)
 
 
 class CriticFunctions:
@@ -232,14 +240,14 @@ class CriticFunctions:
         params = self.abstract_state.params
         jitted = make_values(graphdef, mesh)
         self.values = {
-            each.tokens_BT.shape: Function(
-                "values", f"values {rows_of(each.tokens_BT)}", jitted, (params, each.tokens_BT)
+            batch.tokens_BT.shape: Function(
+                "values", f"values {rows_of(batch.tokens_BT)}", jitted, (params, batch.tokens_BT)
             )
-            for each in batches
+            for batch in batches
         }
         of_values = [
-            ValueBatch(each.tokens_BT, each.response_mask_BT, each.loss_weights_BT, each.rewards_BT, each.rewards_BT)
-            for each in batches
+            ValueBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT, b.rewards_BT, b.rewards_BT)
+            for b in batches
         ]
         loss = ValueLoss(graphdef)
         self.update = Update(loss, self.optimizer, self.abstract_state, of_values, prefix="critic ")
@@ -257,36 +265,41 @@ def functions_of_players(config: Config, mesh: Mesh, models: Mapping[str, Model]
     for name in models:
         require_multiple(f"{name}.micro_batch_size", config.policy(name).micro_batch_size, mesh)
     require_multiple("rollout.slots", config.rollout.slots, mesh)
-    return {name: PlayerFunctions(name, config, mesh, model.config, model.ids) for name, model in models.items()}
+    shared = config.model, config.rollout, mesh
+    return {
+        name: PlayerFunctions(name, config.policy(name), *shared, model.config, model.ids, name != config.frozen)
+        for name, model in models.items()
+    }
 
 
-def model_config(config: Config, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+def model_config(config: ModelConfig, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
     """Returns the model of a folder as a run computes it on a mesh."""
     platform = mesh.devices.flat[0].platform
     return dataclasses.replace(
         stored,
-        dtype=fastest_dtype(platform)[0] if config.model.dtype == "auto" else config.model.dtype,
+        dtype=fastest_dtype(platform)[0] if config.dtype == "auto" else config.dtype,
         param_dtype="float32",  # in bfloat16 most steps of a policy's small learning rate would be rounded away
-        remat=config.model.remat,
+        remat=config.remat,
         platform=platform,
     )
 
 
-def player_model(config: Config, name: str, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
+def player_model(
+    name: str, config: PolicyConfig, model: ModelConfig, stored: Qwen2Config, mesh: Mesh, learns: bool
+) -> Qwen2Config:
     """Returns the model of a player; a frozen one has the adapters that are stored, and lies as the base of some does.
 
     Raises BadInput: adapters are stored, of another rank or alpha than those that shall learn.
     """
-    model, own = model_config(config, stored, mesh), config.policy(name)
-    lora = own.lora
-    if config.frozen == name:
-        return dataclasses.replace(model, param_dtype=model.dtype)
+    shape, lora = model_config(model, stored, mesh), config.lora
+    if not learns:
+        return dataclasses.replace(shape, param_dtype=shape.dtype)
     if stored.lora_rank and (stored.lora_rank, stored.lora_alpha) != (lora.rank, lora.alpha):
         raise BadInput(
-            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in {own.model} have "
-            f"rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: they must be equal."
+            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in {config.model} "
+            f"have rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: they must be equal."
         )
-    return dataclasses.replace(model, lora_rank=lora.rank, lora_alpha=lora.alpha)
+    return dataclasses.replace(shape, lora_rank=lora.rank, lora_alpha=lora.alpha)
 
 
 def adamw(config: PolicyConfig) -> AdamWConfig:
@@ -311,8 +324,8 @@ def _require_shape(name: str, config: PolicyConfig, stored: Qwen2Config) -> None
         return
     expected = PUBLISHED[config.shape]
     for field in SIZES:
-        found, wanted = getattr(stored, field), getattr(expected, field)
-        if found != wanted:
+        there, wanted = getattr(stored, field), getattr(expected, field)
+        if there != wanted:
             raise BadInput(
-                f"config.{name}.shape is {config.shape!r}, whose {field} is {wanted}, but {config.model} has {found}."
+                f"config.{name}.shape is {config.shape!r}, whose {field} is {wanted}, but {config.model} has {there}."
             )

@@ -34,32 +34,32 @@ def bytes_per_device(tree: Any) -> int:
     return total
 
 
-def kept(config: Config, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
+def kept(players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
     """Returns what is on each device whatever runs: bases once, references, and all that training changes."""
     parts: Parts = {}
     seen: list[str] = []
-    for name, own in players.items():
-        base = bytes_per_device(own.abstract_base)
+    for name, functions in players.items():
+        base = bytes_per_device(functions.abstract_base)
         if base and not any(models[name].base == models[other].base and players[other].abstract_base for other in seen):
-            parts[f"{name}: {'frozen base' if own.learns else 'parameters'}"] = base
+            parts[f"{name}: {'frozen base' if functions.learns else 'parameters'}"] = base
         seen.append(name)
-        if not own.learns:
-            if own.model.lora_rank:
-                parts[f"{name}: adapters"] = bytes_per_device(own.abstract_state.params)
+        if not functions.learns:
+            if functions.model.lora_rank:
+                parts[f"{name}: adapters"] = bytes_per_device(functions.abstract_state.params)
             continue
-        if has_reference(config.policy(name)):
-            parts[f"{name}: reference"] = bytes_per_device(own.abstract_state.params)
-        parts[f"{name}: parameters and moments"] = bytes_per_device(own.abstract_state)
-        if own.critic:
-            parts[f"{name}: critic and its optimizer"] = bytes_per_device(own.critic.abstract_state)
+        if has_reference(functions.config):
+            parts[f"{name}: reference"] = bytes_per_device(functions.abstract_state.params)
+        parts[f"{name}: parameters and moments"] = bytes_per_device(functions.abstract_state)
+        if functions.critic:
+            parts[f"{name}: critic and its optimizer"] = bytes_per_device(functions.critic.abstract_state)
     return parts
 
 
-def generating(own: PlayerFunctions) -> Parts:
+def generating(player: PlayerFunctions) -> Parts:
     """Returns what is on each device besides while a player answers."""
-    functions = {function.kind: function for function in own.generation}
+    functions = {function.kind: function for function in player.generation}
     weights, cache = map(bytes_per_device, functions["prefill"].arguments[:2])
-    in_place = bytes_per_device(own.abstract_params) - bytes_per_device(functions["publish"].arguments)
+    in_place = bytes_per_device(player.abstract_params) - bytes_per_device(functions["publish"].arguments)
     return {"published weights": weights - in_place, CACHE: cache}
 
 
@@ -77,7 +77,7 @@ def device_memory() -> int | None:
 
 def require_memory(config: Config, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> None:
     """Raises BadInput: what a run has on a device at once cannot fit. Names the largest parts and what would help."""
-    limit, parts = device_memory(), memory_of_run(config, players, models)
+    limit, parts = device_memory(), memory_of_run(players, models)
     if limit is None or sum(parts.values()) <= limit:
         return
     mesh = next(iter(players.values())).mesh
@@ -86,26 +86,26 @@ def require_memory(config: Config, players: Mapping[str, PlayerFunctions], model
     raise BadInput(f"{_told(parts, limit)}; {advice}.")
 
 
-def require_memory_of_policy(own: PlayerFunctions) -> None:
+def require_memory_of_policy(player: PlayerFunctions) -> None:
     """Raises BadInput: the weights of a policy that only answers, and the pages of its cache, cannot fit."""
-    limit, parts = device_memory(), {"weights": bytes_per_device(own.abstract_params), **generating(own)}
+    limit, parts = device_memory(), {"weights": bytes_per_device(player.abstract_params), **generating(player)}
     if limit is not None and sum(parts.values()) > limit:
         raise BadInput(f"{_told(parts, limit)}; fewer slots and shorter lengths take fewer pages.")
 
 
-def memory_of_run(config: Config, players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
+def memory_of_run(players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
     """Returns what is on a device when most is, of that which shapes tell."""
-    turns = [{f"{name}: {what}": size for what, size in generating(own).items()} for name, own in players.items()]
-    for name, own in players.items():
-        if own.learns:
-            gradients = bytes_per_device(abstract_gradients(own.abstract_state.params))
+    turns = [{f"{name}: {part}": size for part, size in generating(player).items()} for name, player in players.items()]
+    for name, player in players.items():
+        if player.learns:
+            gradients = bytes_per_device(abstract_gradients(player.abstract_state.params))
             turns.append({f"{name}: gradients": gradients})
-    return kept(config, players, models) | max(turns, key=lambda turn: sum(turn.values()))
+    return kept(players, models) | max(turns, key=lambda turn: sum(turn.values()))
 
 
 def _told(parts: Parts, limit: int) -> str:
     largest = sorted(parts.items(), key=lambda part: -part[1])[:4]
-    named = ", ".join(f"{what} {size / GIB:.3g}" for what, size in largest if size)
+    named = ", ".join(f"{part} {size / GIB:.3g}" for part, size in largest if size)
     where = "this machine" if jax.local_devices()[0].platform == "cpu" else "a device"
     return (
         f"{where} has {limit / GIB:.3g} GiB of memory left, and at least {sum(parts.values()) / GIB:.3g} are needed at "
@@ -123,13 +123,13 @@ def _remedies(config: Config, mesh: Mesh, models: Mapping[str, Model], limit: in
     for changes in ({}, *wanted, dict(ChainMap(*wanted))):
         with contextlib.suppress(BadInput):  # what cannot be so, such as adapters with a critic
             changed = config.with_changes(changes)
-            parts = memory_of_run(changed, functions_of_players(changed, mesh, models), models)
-            pages = max((size for what, size in parts.items() if what.endswith(CACHE)), default=0)
+            parts = memory_of_run(functions_of_players(changed, mesh, models), models)
+            pages = max((size for part, size in parts.items() if part.endswith(CACHE)), default=0)
             fitting = math.floor((pages - sum(parts.values()) + limit) / GIB * 100) / 100
             if 0 < fitting * GIB < pages:
                 changes = {**changes, "rollout.cache_gib": fitting}
                 changed = config.with_changes(changes)
             players = functions_of_players(changed, mesh, models)
-            if (fewer := sum(memory_of_run(changed, players, models).values())) <= limit:
+            if (fewer := sum(memory_of_run(players, models).values())) <= limit:
                 flags = " ".join(f"--config.{key}={value}" for key, value in changes.items())
                 yield f"with {flags} they would be {fewer / GIB:.3g}"

@@ -2,23 +2,19 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 
 import jax
 import numpy as np
 
-from codea1.config import Config
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.game.methods import METHODS
 from codea1.learn.advantages import ADVANTAGES, GDPO, gdpo_advantages, overlong_penalty
 from codea1.learn.batch import (
     OldLogProbs,
     TrainBatch,
     TrainSample,
-    micro_batches,
     mini_batches,
     padding_waste,
-    repeated_prompts,
     to_mesh,
 )
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
@@ -47,46 +43,50 @@ class Player(Policy):
     def __init__(
         self,
         functions: PlayerFunctions,
-        config: Config,
         start: Start,
         tokenizer: ChatTokenizer,
+        *,
+        roles: Collection[str],
+        steps: int,
+        seed: int,
         others: Iterable["Player"] = (),
     ) -> None:
         """Loads the weights.
 
         Args:
-          functions: of the player's section of `config`.
-          config: the whole config of the run.
+          functions: what it calls, with its section of the config.
           start: the folders of that section.
           tokenizer: the one in its folder.
+          roles: that it plays, "code" and "test".
+          steps: training steps of the run, by which its learning rate decays.
+          seed: of what it draws.
           others: players of the run; with those that start from the same base it shares what never changes.
 
         Raises:
           BadInput: the weights cannot be read, or are not those that the folder's configuration describes.
         """
-        name = functions.name
-        c = config.policy(name)
-        self.roles = METHODS[config.method].roles_of(name)
+        c = functions.config
+        self.roles = roles
         self._mesh = functions.mesh
         self._temperature = np.float32(c.temperature)
-        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, config.steps, c.decay)
+        self._schedule = ScheduleConfig(c.learning_rate, c.warmup_steps, steps, c.decay)
         self._base_place = start.base.place
         self.learns = functions.learns
         params: Params = {}  # those that are its own, not of a base that players share
         if functions.model.lora_rank:
-            key = stream_key(config.seed, f"{name}/adapters", 0)
+            key = stream_key(seed, f"{functions.name}/adapters", 0)
             drawn = initialise_adapters(functions.model, key, functions.shardings.params) if self.learns else None
             params = functions.place_adapters(start, absent=drawn)
         elif self.learns:
             params = start.checkpoint().place(functions.shardings.params, functions.model.param_dtype)
         # The base of adapters, and all weights of a frozen player without: neither ever changes.
-        shared = [each.base for each in others if each.base and each._base_place == self._base_place]
+        shared = [other.base for other in others if other.base and other._base_place == self._base_place]
         base = shared[0] if shared and functions.abstract_base else None
         self.base: Params = functions.place_base(start, base)
         self._critic: Critic | None = None
         if functions.critic:
-            self._critic = Critic(c, config.steps, functions.critic, functions.model, start.checkpoint())
-        super().__init__(name, config, tokenizer, functions, {} if self.learns else params)
+            self._critic = Critic(c, steps, functions.critic, functions.model, start.checkpoint())
+        super().__init__(functions, tokenizer, {} if self.learns else params, seed)
         self.state: TrainState | None = None
         self._reference: Params = {}
         if self.learns:
@@ -182,22 +182,11 @@ class Player(Policy):
         rate = learning_rate(step, self._schedule)
         metrics = {"learning_rate": rate, "train_sequences": float(len(samples))}
         generator = np.random.default_rng([self._seed, stable_hash(self.name), step])
-        share = {"share_prompts": self._config.share_prompts}
-        parts = mini_batches(samples, self._config.mini_batches, generator, **share)
+        parts = mini_batches(samples, self._config.mini_batches, generator, self.functions.layout)
         if not parts:
             return metrics
-        batched = [
-            micro_batches(
-                part,
-                self.functions.row_shapes,
-                aggregation=self._config.aggregation,
-                max_response_length=self._config.max_response_length,
-                pad_id=self.tokenizer.pad_id,
-                **share,
-            )
-            for part in parts
-        ]
-        metrics["padding_waste"] = padding_waste([batch for batches in batched for batch in batches], samples)
+        batched = [part.batches for part in parts]
+        metrics["padding_waste"] = padding_waste(parts)
         if self._critic:
             batched, of_critic = self._with_estimates(batched, step)
             metrics |= of_critic
@@ -216,13 +205,12 @@ class Player(Policy):
         for batches in scored:
             self.state, report = self.functions.update(self.state, batches, rate, self.base)
             reports.append(report)
-        found = [report.metrics() for report in reports]
-        metrics |= {
-            name: float(_OVER_MINI_BATCHES.get(name, np.mean)([each[name] for each in found])) for name in found[0]
-        }
+        rows = [report.metrics() for report in reports]
+        metrics |= {name: float(_OVER_MINI_BATCHES.get(name, np.mean)([row[name] for row in rows])) for name in rows[0]}
         seconds = time.monotonic() - started
-        lengths = [sample.length for part in parts for sample in part]
-        metrics |= utilisation(self.functions.model, lengths, repeated_prompts(parts, **share), seconds, self._mesh)
+        lengths = [sample.length for part in parts for sample in part.samples]
+        repeated = [length for part in parts for length in part.repeated_prompts]
+        metrics |= utilisation(self.functions.model, lengths, repeated, seconds, self._mesh)
         metrics |= _sampler_differences(batched[0], to_host(reports[0].log_probs))
         return metrics | (
             _sampler_differences(batched[0][:1], [to_host(chosen)], "unreplayed_") if chosen is not None else {}
@@ -235,9 +223,12 @@ class Player(Policy):
         assert self._critic is not None
         estimates = self._critic.estimate(mini_batches)
         metrics = self._critic.learn(mini_batches, estimates, step)
-        pairs = [list(zip(*each, strict=True)) for each in zip(mini_batches, estimates, strict=True)]
+        pairs = [list(zip(*part, strict=True)) for part in zip(mini_batches, estimates, strict=True)]
         return [
-            [dataclasses.replace(batch, advantages_BT=each.advantages_BT.astype(np.float32)) for batch, each in pair]
+            [
+                dataclasses.replace(batch, advantages_BT=estimate.advantages_BT.astype(np.float32))
+                for batch, estimate in pair
+            ]
             for pair in pairs
         ], metrics
 
@@ -269,7 +260,9 @@ _OVER_MINI_BATCHES: dict[str, Callable] = {"ratio_max": np.max, "skipped": np.su
 
 def _sampler_differences(batches: Sequence[TrainBatch], log_probs: Sequence[np.ndarray], prefix: str = "") -> Metrics:
     pairs = zip(batches, log_probs, strict=True)
-    ratios = np.concatenate([(own - b.sampler_log_probs_BT)[b.response_mask_BT] for b, own in pairs], dtype=np.float64)
+    ratios = np.concatenate(
+        [(now_BT - b.sampler_log_probs_BT)[b.response_mask_BT] for b, now_BT in pairs], dtype=np.float64
+    )
     differences = np.abs(ratios)
     metrics = {
         "sampler_kl": float(np.mean(np.expm1(ratios) - ratios)),

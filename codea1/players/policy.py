@@ -3,7 +3,6 @@
 import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from codea1.config import Config
 from codea1.data.tokenizer import ChatTokenizer
 from codea1.game.answers import end_of_block
 from codea1.game.prompts import Message
@@ -15,20 +14,10 @@ from codea1.rollout.engine import Request, Sample
 class Policy:
     """Answers chats. All hosts make the same calls."""
 
-    def __init__(
-        self, name: str, config: Config, tokenizer: ChatTokenizer, functions: PlayerFunctions, params: Params
-    ) -> None:
-        """Takes what answers.
-
-        Args:
-          name: "code" or "test", the section of `config` that describes the policy.
-          config: the whole config of the run.
-          tokenizer: the one in its folder.
-          functions: of the same section.
-          params: the weights that it answers with.
-        """
-        self.name, self.tokenizer, self.functions = name, tokenizer, functions
-        self._seed, self._config, self._params = config.seed, config.policy(name), params
+    def __init__(self, functions: PlayerFunctions, tokenizer: ChatTokenizer, params: Params, seed: int = 0) -> None:
+        """Takes what answers: functions, the tokenizer and the weights, and the seed of what it draws."""
+        self.name, self.tokenizer, self.functions = functions.name, tokenizer, functions
+        self._seed, self._config, self._params = seed, functions.config, params
 
         if self._config.stop_at_block:
             self._ticks = frozenset(id for token, id in tokenizer.vocabulary.items() if "`" in token)

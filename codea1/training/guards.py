@@ -59,7 +59,7 @@ def run_inputs(read_config: Callable[[], Config], workdir: str, hosts: Hosts) ->
             stack.enter_context(Watchdog(config.watchdog.restart_after, hosts.index, end_for_lost))
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
-            own = own_files(config.game.reward, config.game.prompts)
+            files = own_files(config.game.reward, config.game.prompts)
             if config.model.dtype == "auto":
                 from codea1.players.dtype import auto_dtype
 
@@ -69,17 +69,17 @@ def run_inputs(read_config: Callable[[], Config], workdir: str, hosts: Hosts) ->
                     print(f"config.model.dtype is auto, here {config.model.dtype}: {why}")
             if workdir:
                 values = config.to_dict()
-                paths = hosts.of_main(lambda: RunFolder.check(workdir, values, own).paths)
+                paths = hosts.of_main(lambda: RunFolder.check(workdir, values, files).paths)
                 config = with_paths(config, paths, is_resumed=True)
             from codea1.training.setup import assemble, sandbox_pool
 
             with hosts.agreed(), doing("storage"):  # what one host lacks is reported, not that digests differ
                 parts = assemble(config)
             hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
-            hosts.require_same("the files of the reward and the prompts", repr(own).encode())
+            hosts.require_same("the files of the reward and the prompts", repr(files).encode())
             hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
             sandbox = stack.enter_context(sandbox_pool(config.sandbox))
-        yield RunInputs(config, workdir, own, parts, sandbox)
+        yield RunInputs(config, workdir, files, parts, sandbox)
 
 
 @contextlib.contextmanager

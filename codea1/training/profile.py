@@ -22,8 +22,8 @@ def memory_metrics(hosts: Hosts) -> dict[str, float]:
     Nothing where devices do not report it, as CPUs do not. A collective.
     """
     stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    own = max((each["peak_bytes_in_use"] for each in stats if "peak_bytes_in_use" in each), default=None)
-    peaks = [peak for peak in hosts.exchange(own) if peak is not None]
+    peak_here = max((row["peak_bytes_in_use"] for row in stats if "peak_bytes_in_use" in row), default=None)
+    peaks = [peak for peak in hosts.exchange(peak_here) if peak is not None]
     return {"perf/hbm_peak_gib": max(peaks) / GIB} if peaks else {}
 
 

@@ -104,7 +104,7 @@ class Progress:
         """Takes the metrics of a step to be shown from now on; nothing is printed."""
         values = []
         for metric, (title, form) in VALIDATED.items():
-            now, before = (_shown(each.get(metric), form) for each in (metrics, self._untrained))
+            now, before = (_shown(row.get(metric), form) for row in (metrics, self._untrained))
             values += [f"{title} {now}" + f" (before: {before})" * bool(before)] * bool(now)
         if values:
             self._validated = f"validation at step {step}: {', '.join(values)}"

@@ -90,13 +90,13 @@ class Record(contextlib.ExitStack):
         self._tracker = Tracker(folder, wandb.project, wandb.offline, self.progress.print) if wandb.project else None
         if self._tracker:
             self.callback(self._tracker.close)
-        for what in moved:
-            self.progress.print(what)
+        for sentence in moved:
+            self.progress.print(sentence)
         if folder.metrics.name in missing:
             self.progress.print(f"{folder.metrics} is missing: it begins again after step {done}")
         if others := [name for name in missing if name != folder.metrics.name]:
-            what = f"{len(others)} of the files that step {done} was saved with are no longer there"
-            self.progress.print(f"{what}, such as {others[-1]}")
+            sentence = f"{len(others)} of the files that step {done} was saved with are no longer there"
+            self.progress.print(f"{sentence}, such as {others[-1]}")
 
     def write_metrics(self, step: int, row: Mapping[str, float]) -> None:
         """Writes the metrics of a step, and how many storage operations were retried since the last.
@@ -128,7 +128,7 @@ class Record(contextlib.ExitStack):
         if not self._is_main:
             return {}
         self._settle()
-        evaluations = {name: each for name, each in self._evaluations.items() if each}
+        evaluations = {name: checksum for name, checksum in self._evaluations.items() if checksum}
         return {self._folder.metrics.name: self._metrics.flush(), **self._samples.written, **evaluations}
 
     def write_samples(self, step: int, rows: Iterable[Mapping[str, Any]]) -> None:

@@ -33,7 +33,7 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     entries, answers = {}, {}
     for id, page in stale.items():
         question = by_id[id]
-        entries[id] = [each for each in page.entries.values() if each.test.call.function == question.entry_point]
+        entries[id] = [entry for entry in page.entries.values() if entry.test.call.function == question.entry_point]
         answers[id] = start(Judge(question, grader).answers(entry.test.call for entry in entries[id]))
     valid, holding = dict(pages), 0
     for id in stale:

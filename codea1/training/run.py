@@ -305,7 +305,7 @@ class Run(Trainer):
             pages = self._checkpoints.restore_book(step, self._book.shards)
             pages, notes = revalidate(pages, self._parts.train, self._grader)
         self._book.load(pages)
-        self._notes += [note for own in self._hosts.exchange(notes) for note in own]
+        self._notes += [note for part in self._hosts.exchange(notes) for note in part]
         if state["best"]["step"] > 0:
             self._validation.best = Best(**state["best"])
         soundness = Soundness(state["skipped"], state["astray"], state["sound"])

@@ -167,7 +167,15 @@ def assemble(config: Config) -> Components:
         )
     policies: dict[str, Player] = {}
     for name in rules.method.policies:
-        policies[name] = Player(functions[name], config, starts[name], tokenizers[name], policies.values())
+        policies[name] = Player(
+            functions[name],
+            starts[name],
+            tokenizers[name],
+            roles=rules.method.roles_of(name),
+            steps=config.steps,
+            seed=config.seed,
+            others=policies.values(),
+        )
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
     return Components(rules, players, policies, feed, train, dropped, untested, **sets)
@@ -175,15 +183,15 @@ def assemble(config: Config) -> Components:
 
 def _require_one_vocabulary(starts: Mapping[str, Start], tokenizers: Mapping[str, ChatTokenizer]) -> None:
     """Raises BadInput: of two players on one base, whose ids have one meaning, one has a token that the other lacks."""
-    for one, other in combinations(starts, 2):
-        folders = [starts[name].tokenizer_folder for name in (one, other)]
-        if starts[one].base.place == starts[other].base.place and folders[0].place != folders[1].place:
-            tokens, others = (tokenizers[name].vocabulary.items() for name in (one, other))
+    for first, other in combinations(starts, 2):
+        folders = [starts[name].tokenizer_folder for name in (first, other)]
+        if starts[first].base.place == starts[other].base.place and folders[0].place != folders[1].place:
+            tokens, others = (tokenizers[name].vocabulary.items() for name in (first, other))
             if differing := tokens ^ others:
-                token, number = found = min(differing, key=lambda each: each[::-1])
+                token, number = differing_item = min(differing, key=lambda item: item[::-1])
                 raise BadInput(
-                    f"config.{one}.model and config.{other}.model have one base, {starts[one].base}, and two "
-                    f"vocabularies: token {number} is {token!r} in {folders[found in others]} alone."
+                    f"config.{first}.model and config.{other}.model have one base, {starts[first].base}, and two "
+                    f"vocabularies: token {number} is {token!r} in {folders[differing_item in others]} alone."
                 )
 
 
@@ -208,7 +216,7 @@ def _fitting(
 
     fit = {}
     for role, policy in rules.method.roles.items():
-        lengths = [len(tokenizers[policy].encode_chat(chat(role, each))) for each in questions]
+        lengths = [len(tokenizers[policy].encode_chat(chat(role, question))) for question in questions]
         longest, allowed = config.policy(policy).max_prompt_length, config.data.max_dropped
         fit[role] = [length <= longest for length in lengths]
         lost = fit[role].count(False)

@@ -110,8 +110,8 @@ class Step:
         if not self._rules.history_size:
             return {id: [] for id in ids}
         held = [id for id in ids if self._book.holds(id)]
-        own = {id: self._book.retrieve(id, self._rules.history_size, self.number) for id in held}
-        return {id: tests for part in self._hosts.exchange(own) for id, tests in part.items()}
+        mine = {id: self._book.retrieve(id, self._rules.history_size, self.number) for id in held}
+        return {id: tests for part in self._hosts.exchange(mine) for id, tests in part.items()}
 
     def solve(self, questions: Sequence[Question]) -> Iterable[Solution]:
         """Samples M solutions of each question from the Code LLM; none of one whose prompt is too long."""
@@ -158,10 +158,10 @@ class Step:
         with self.watch.phase("rollout_test"):
             for sample, answer in self._answers("test", requests()):
                 m, n = divmod(sample.index, rules.num_suites)
-                own = suites[sample.question_id, m]
-                own[n] = answer
-                if len(own) == rules.num_suites:
-                    yield Attack(asked[sample.question_id, m], [own[n] for n in sorted(own)])
+                answers = suites[sample.question_id, m]
+                answers[n] = answer
+                if len(answers) == rules.num_suites:
+                    yield Attack(asked[sample.question_id, m], [answers[n] for n in sorted(answers)])
                 while too_long:
                     yield Attack(too_long.pop(), ())
             yield from (Attack(solution, ()) for solution in too_long)
@@ -194,7 +194,8 @@ class Step:
                 else:
                     solution.assign_rewards(self._rules.reward)
             reasons = [
-                each.lost or LOST if each.reward and each.reward.masked == INFRA else "" for each in graded.solutions
+                solution.lost or LOST if solution.reward and solution.reward.masked == INFRA else ""
+                for solution in graded.solutions
             ]
             require_judged(reasons, f"programs of step {self.number}")
         digest = hashlib.blake2b()
@@ -261,7 +262,7 @@ def _assign_advantages(
         [record.shaped_reward for _, record in records],
         [index for index, _ in records],
         [len(record.sample.token_ids) if _trains(record, player) else 0 for _, record in records],
-        [each.reward.terms if each.reward else (math.nan,) * len(weights) for _, each in records],
+        [record.reward.terms if record.reward else (math.nan,) * len(weights) for _, record in records],
         weights,
     )
     for (_, record), advantage in zip(records, advantages, strict=True):

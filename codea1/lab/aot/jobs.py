@@ -61,7 +61,7 @@ def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     Raises BadInput when the mesh cannot cut one of them.
     """
     players = functions_of_players(config, mesh, models)
-    always = kept(config, players, models)
+    always = kept(players, models)
     by_turns: dict[str, int] = {}
     beside = sum(always.values())
     jobs: list[Compilation] = []

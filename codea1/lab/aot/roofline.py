@@ -100,7 +100,7 @@ def _learning(
     if section.share_prompts:
         _, samples = counts(role, config)
     group = lengths.prompt + samples * lengths.response
-    shape = next((s for s in own.row_shapes if s.length >= group), own.row_shapes[-1])
+    shape = next((s for s in own.layout.shapes if s.length >= group), own.layout.shapes[-1])
     if section.share_prompts:
         in_row = shape.length / group
         pairs = lengths.prompt**2 + samples * ((lengths.prompt + lengths.response) ** 2 - lengths.prompt**2)

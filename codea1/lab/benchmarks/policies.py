@@ -70,7 +70,7 @@ def policy_of_folder(
     config = _answering(DEFAULT, role, (prompt, response, slots), changes)
     functions = _functions(role, config, start)
     params = join(functions.place_adapters(start), functions.place_base(start))
-    return Policy(role, config, start.tokenizer(thinking), functions, params)
+    return Policy(functions, start.tokenizer(thinking), params)
 
 
 def policy_of_run(
@@ -102,7 +102,7 @@ def policy_of_run(
     base = functions.place_base(start) if functions.abstract_base else {}
     hosts.of_main(lambda: require_base(config, role, checkpoints, step))
     own = functions.restore_params(checkpoints, step) if functions.learns else functions.place_adapters(start)
-    return Policy(role, config, start.tokenizer(config.policy(role).thinking), functions, join(own, base))
+    return Policy(functions, start.tokenizer(config.policy(role).thinking), join(own, base), config.seed)
 
 
 def _answering(config: Config, role: str, lengths: tuple[int, int, int], changes: Mapping[str, Any]) -> Config:
@@ -125,6 +125,7 @@ def _answering(config: Config, role: str, lengths: tuple[int, int, int], changes
 def _functions(role: str, config: Config, start: Start) -> PlayerFunctions:
     mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
     model = start.described(start.tokenizer())
-    functions = PlayerFunctions(role, config, mesh, model.config, model.ids)
+    settings = config.policy(role), config.model, config.rollout
+    functions = PlayerFunctions(role, *settings, mesh, model.config, model.ids, learns=role != config.frozen)
     require_memory_of_policy(functions)
     return functions

@@ -101,7 +101,7 @@ def _from_model(config: Config, mesh: Mesh) -> Setup:
             f"config.sft.start: the chat template of {config.sft.start} begins thoughts, and these suites have none: "
             "set config.test.thinking to off, where it allows that, or start from another model."
         )
-    shape = model_config(config, checkpoint.config, mesh)
+    shape = model_config(config.model, checkpoint.config, mesh)
     questions = questions_of(config, "train")
     world = world_of(config.data.train.source)
     if world and config.game.prompts == "tiny":

@@ -42,7 +42,7 @@ from codea1.sandbox.isolation import AUTO
 from codea1.values.verdict import Verdict
 
 ASKED, SAMPLES, VALIDATION = 600, 8, 48
-WANTED = 260  # questions solved sometimes, after which no more are asked
+WANTED = 200  # questions solved sometimes, after which no more are asked
 MUTANTS, TRIED = 4, 8  # kept of each question of validation, of so many
 PROMPT, RESPONSE, SLOTS = 384, 512, 64  # tokens, tokens, sequences
 AT_ONCE = 48  # questions between two writings of RATES

@@ -140,7 +140,7 @@ def test_a_full_book_still_loses_the_oldest_of_equals():
 def test_official_alone_has_the_order_of_the_reference(reward, book_policy, order):
     config = default_config()
     config.game.reward, config.game.book_policy = reward, book_policy
-    book = mistake_book(validate(config), Hosts())
+    book = mistake_book(validate(config).game, config.seed, Hosts())
     book.update("q", TRUTH, 1, failed(A, B, B))
     book.update("q", TRUTH, 2, Evidence(passed_history=[[B]]))
     assert book.retrieve("q", 8) == order

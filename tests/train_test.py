@@ -303,7 +303,7 @@ def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, m
     measured = {"code_pass_at_1": passed, "test_validity": valid, "test_mul": [[value, value] for value in valid]}
     kinds = ((("def f(): ...",), ""), ((), ""), (("def f(): ...",), "def accepts(*_): ..."))
     questions = [SimpleNamespace(mutants=mutants, checker=checker) for mutants, checker in kinds]
-    config = SimpleNamespace(validation=SimpleNamespace(samples=1))
+    config = SimpleNamespace(samples=1)
     validation = Validation(config, SimpleNamespace(questions=lambda _: questions), grader=None, hosts=None)
     validation.best = Best(2, 0.25)
     monkeypatch.setattr(validation, "_measure", lambda *_: measured)

@@ -70,7 +70,7 @@ class Run(Trainer):
     ):
         """Opens the run in `folder`; see `codea1.training.guards.guarded`."""
         super().__init__(config, parts, sandbox, hosts)
-        self._validation = Validation(config, parts, self._grader, hosts)
+        self._validation = Validation(config.validation, parts, self._grader, hosts)
         self._folder = folder
         self._allow_previous_step, self._allow_changed_model = allow_previous_step, allow_changed_model
         self._position = Position()

@@ -8,7 +8,7 @@ from typing import NoReturn, cast
 
 import jax
 
-from codea1.config import Config, SandboxConfig
+from codea1.config import Config, GameConfig, SandboxConfig
 from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
 from codea1.data.sources import world_of
@@ -240,10 +240,9 @@ def sandbox_pool(config: SandboxConfig) -> SandboxPool:
     return SandboxPool(config.slots, limits, config.isolation)
 
 
-def mistake_book(config: Config, hosts: Hosts) -> MistakeBook:
+def mistake_book(game: GameConfig, seed: int, hosts: Hosts) -> MistakeBook:
     """Returns this host's part of the Mistake Book, empty."""
-    game = config.game
-    bound = Bound(game.book_cap, game.book_policy, config.seed, game.book_total_cap)
+    bound = Bound(game.book_cap, game.book_policy, seed, game.book_total_cap)
     return MistakeBook(shards_of_host(hosts.index, hosts.count), bound, reference_ties=game.reward == OFFICIAL)
 
 

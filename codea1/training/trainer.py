@@ -28,7 +28,7 @@ class Trainer(ABC):
         self._policies = parts.policies
         self.learners = parts.learners
         self._grader = Grader(sandbox)
-        self._book = mistake_book(config, hosts)  # this host's shards of it
+        self._book = mistake_book(config.game, config.seed, hosts)  # this host's shards of it
         self._batches = 0  # of questions, asked in whole steps
 
     @abstractmethod

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from codea1.config import Config
+from codea1.config import ValidationConfig
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import PerQuestion, summary
 from codea1.evaluation.statistics import bootstrap_interval
@@ -27,13 +27,13 @@ class Best:
 class Validation:
     """Asks the players the validation and test questions. All methods are collectives."""
 
-    def __init__(self, config: Config, parts: Components, grader: Grader, hosts: Hosts) -> None:
+    def __init__(self, config: ValidationConfig, parts: Components, grader: Grader, hosts: Hosts) -> None:
         self.best = Best()
         self._config, self._parts, self._grader, self._hosts = config, parts, grader, hosts
 
     def validate(self, step: int) -> tuple[dict[str, float], str]:
         """Returns the metrics of a step, and why it has no score; empty where it has one. Updates `best`."""
-        measured = self._measure("validation", self._config.validation.samples)
+        measured = self._measure("validation", self._config.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
         questions = self._parts.questions("validation")
         if lost := _lost(questions, measured):
@@ -46,11 +46,11 @@ class Validation:
 
     def evaluate(self, step: int) -> dict[str, Any]:
         """Returns the evaluation of a step on the test split; see `codea1.evaluation.result_files`."""
-        measured = self._measure("test", self._config.validation.test_samples)
+        measured = self._measure("test", self._config.test_samples)
         return summary(measured, step, "test", [question.id for question in self._parts.test])
 
     def _measure(self, split: str, samples: int) -> PerQuestion:
-        parts, shown_mutants = self._parts, self._config.validation.shown_mutants
+        parts, shown_mutants = self._parts, self._config.shown_mutants
         asked = HeldOut(parts.questions(split), parts.rules, samples, shown_mutants, purpose=split)
         with doing("rollout"):
             return evaluate(asked, parts.players, self._grader, self._hosts)

@@ -85,7 +85,7 @@ def _tests(opened: "OpenedRun", hosts: Hosts) -> Iterator[tuple[Question, list[C
     config, parts = opened.config, opened.parts
     reward = StrictReward(parts.rules.reward.alpha, parts.rules.num_tests)
     rules = dataclasses.replace(parts.rules, reward=reward, num_suites=1, history_size=0)
-    book, size = mistake_book(config, hosts), config.questions_per_step
+    book, size = mistake_book(config.game, config.seed, hosts), config.questions_per_step
     with Progress(console=Console(stderr=True), disable=not hosts.is_main) as progress:
         task = progress.add_task("questions", total=len(parts.train))
         for start in range(0, len(parts.train), size):

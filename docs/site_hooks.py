@@ -23,7 +23,7 @@ REPOSITORY = os.environ.get("CODEA1_REPOSITORY", NAMED)  # of links to source fi
 COLAB = ("https://github.com", "https://colab.research.google.com/github")  # opens notebooks of a repository
 COPIED = {"index.md": "README.md", "contributing.md": "CONTRIBUTING.md", "changelog.md": "CHANGELOG.md"}
 API = {  # by room, which has a page
-    "game": ("methods", "rewards", "mistake_book", "asserts"),
+    "game": ("methods", "outcomes", "rewards", "mistake_book", "asserts"),
     "learn": ("advantages", "surrogates", "losses", "update"),
     "rollout": ("engine", "scheduler"),
     "models": ("kv_cache", "qwen2"),
@@ -31,7 +31,8 @@ API = {  # by room, which has a page
     "evaluation": ("statistics",),
 }
 FIELDS_SHOWN = {  # what a reward reads and returns: classes of codea1/game, by module
-    "rewards": ("SolutionOutcome", "SuiteOutcome", "ShownTest", "SolutionReward", "SuiteReward"),
+    "outcomes": ("SolutionOutcome", "SuiteOutcome", "ShownTest"),
+    "rewards": ("SolutionReward", "SuiteReward"),
     "question": ("Question",),
 }
 _BADGE = re.compile(r"\[!\[(.*?)\]\(https:.*?\)\]")

@@ -6,8 +6,9 @@ import pytest
 
 from codea1.game.answers import parse_suite
 from codea1.game.asserts import Mark
+from codea1.game.outcomes import SolutionOutcome, SuiteOutcome
 from codea1.game.question import Question
-from codea1.game.rewards import REWARDS, SolutionOutcome, SuiteOutcome
+from codea1.game.rewards import REWARDS
 from codea1.values import answers_equal, decode_exact, encode_exact
 from codea1.values.verdict import Verdict
 

@@ -8,16 +8,9 @@ import numpy as np
 import pytest
 
 from codea1.game.answers import parse_suite
+from codea1.game.outcomes import SolutionOutcome, SuiteOutcome
 from codea1.game.question import AS_WRITTEN
-from codea1.game.rewards import (
-    REWARDS,
-    OfficialReward,
-    SolutionOutcome,
-    SolutionReward,
-    SuiteOutcome,
-    SuiteReward,
-    golden_reward,
-)
+from codea1.game.rewards import REWARDS, OfficialReward, SolutionReward, SuiteReward, golden_reward
 from codea1.values import encode_exact
 from codea1.values.verdict import Verdict
 

@@ -12,8 +12,9 @@ from ml_collections import ConfigDict
 from codea1.game.answers import ParsedSuite
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import Evidence, MistakeBook
+from codea1.game.outcomes import FAILED, SolutionOutcome, SuiteOutcome
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, OfficialReward, SolutionOutcome, SuiteOutcome
+from codea1.game.rewards import OfficialReward
 from codea1.lab import minimal
 from codea1.learn.advantages import grpo_advantages
 from codea1.runs.book_files import read_shards

@@ -12,8 +12,9 @@ from codea1.config import Config
 from codea1.config_file import default_config, validate
 from codea1.game.answers import ParsedSuite
 from codea1.game.methods import own_files
+from codea1.game.outcomes import ShownTest, SolutionOutcome, SuiteOutcome
 from codea1.game.question import Question
-from codea1.game.rewards import REWARDS, ShownTest, SolutionOutcome, SuiteOutcome
+from codea1.game.rewards import REWARDS
 from codea1.lab.report.run_report import show_report
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput

@@ -18,9 +18,10 @@ from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.asserts import tests_of
 from codea1.game.grading import Judge
 from codea1.game.methods import Rules
+from codea1.game.outcomes import killed
 from codea1.game.prompts import code_messages, test_messages
 from codea1.game.question import Question
-from codea1.game.rewards import INFRA, OfficialReward, StrictReward, killed
+from codea1.game.rewards import INFRA, OfficialReward, StrictReward
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
 from codea1.runtime.futures import Awaiting, every, start

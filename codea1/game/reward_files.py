@@ -17,18 +17,9 @@ from codea1.game.answers import ExtractedProgram
 from codea1.game.asserts import MarkedAssert
 from codea1.game.calls import Call
 from codea1.game.methods import own_file
+from codea1.game.outcomes import ShownTest, SolutionOutcome, SuiteOutcome
 from codea1.game.question import Signature
-from codea1.game.rewards import (
-    INFRA,
-    REWARDS,
-    OfficialReward,
-    Reward,
-    ShownTest,
-    SolutionOutcome,
-    SolutionReward,
-    SuiteOutcome,
-    SuiteReward,
-)
+from codea1.game.rewards import INFRA, REWARDS, OfficialReward, Reward, SolutionReward, SuiteReward
 from codea1.runtime import removed
 from codea1.runtime.errors import REPORTED, BadInput
 from codea1.values.verdict import Verdict

@@ -18,24 +18,9 @@ from codea1.game.asserts import Mark, MarkedAssert, tests_of
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
+from codea1.game.outcomes import FAILED, Kill, ShownTest, SolutionOutcome, SuiteOutcome, killed, passed
 from codea1.game.question import AS_WRITTEN, Question, Signature
-from codea1.game.rewards import (
-    FAILED,
-    MASK_REASONS,
-    Kill,
-    Paid,
-    Reward,
-    ShownTest,
-    SolutionOutcome,
-    SolutionReward,
-    SuiteOutcome,
-    SuiteReward,
-    golden_reward,
-    is_whole,
-    killed,
-    mean,
-    passed,
-)
+from codea1.game.rewards import MASK_REASONS, Paid, Reward, SolutionReward, SuiteReward, golden_reward, is_whole, mean
 from codea1.values.verdict import Verdict
 
 

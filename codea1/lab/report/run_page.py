@@ -13,7 +13,8 @@ from typing import Any
 from jinja2 import Environment
 
 from codea1.game.asserts import Mark
-from codea1.game.rewards import FAILED, is_whole
+from codea1.game.outcomes import FAILED
+from codea1.game.rewards import is_whole
 from codea1.lab.report.figures import PANELS, Rows, points, smoothed, smoothing_width
 from codea1.lab.report.tables import LEGEND
 from codea1.runs.samples import Samples

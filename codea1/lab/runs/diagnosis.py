@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from codea1.game.asserts import Mark
-from codea1.game.rewards import FAILED
+from codea1.game.outcomes import FAILED
 from codea1.values.verdict import Verdict
 
 _NOT_ASKED = (Mark.REJECTED, Mark.DROPPED, Mark.SURPLUS)  # of the ground truth, by the reward that marked

@@ -16,8 +16,9 @@ from rich.text import Text
 from codea1.game.asserts import Mark, golden_tests
 from codea1.game.calls import CallTest, source_of, write_test
 from codea1.game.grading import Judge, is_true
+from codea1.game.outcomes import FAILED
 from codea1.game.question import Question
-from codea1.game.rewards import FAILED, is_whole
+from codea1.game.rewards import is_whole
 from codea1.lab.runs.rendering import draw, join, picture, written
 from codea1.lab.runs.story import Row, read_test
 from codea1.runs.folder import RunFolder

@@ -16,7 +16,8 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest, write_test
 from codea1.game.methods import METHODS
 from codea1.game.mistake_book import Bound, Evidence, MistakeBook
-from codea1.game.rewards import FAILED, OFFICIAL, mean
+from codea1.game.outcomes import FAILED
+from codea1.game.rewards import OFFICIAL, mean
 from codea1.lab.report.tables import LEGEND, TextTable
 from codea1.lab.runs.rendering import draw, join, page, written
 from codea1.runs.folder import RunFolder

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from codea1.lab.sft.loss import supervised_batches
 from codea1.learn.batch import (
-    Layout,
     MiniBatch,
+    RowLayout,
     RowShape,
     TrainBatch,
     TrainSample,
@@ -27,7 +27,7 @@ from codea1.models.attention import responses_from
 from codea1.sharding import make_mesh
 
 PAD = 9
-LAYOUT = Layout((RowShape(3, 8),), "token-mean", max_response_length=4, pad_id=PAD)
+LAYOUT = RowLayout((RowShape(3, 8),), "token-mean", max_response_length=4, pad_id=PAD)
 
 
 def sample(prompt: list[int], response: list[int], advantage: float = 1.0) -> TrainSample:
@@ -39,7 +39,7 @@ def many(num: int) -> list[TrainSample]:
 
 
 def lay_out(samples: list[TrainSample], *shapes: RowShape, aggregation: str = "token-mean") -> list[TrainBatch]:
-    return micro_batches(samples, Layout(shapes or LAYOUT.shapes, aggregation, max_response_length=4, pad_id=PAD))
+    return micro_batches(samples, RowLayout(shapes or LAYOUT.shapes, aggregation, max_response_length=4, pad_id=PAD))
 
 
 def test_rows_hold_prompt_response_padding():

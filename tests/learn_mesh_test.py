@@ -12,7 +12,7 @@ import jax
 import numpy as np
 import pytest
 
-from codea1.learn.batch import Layout, TrainBatch, TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh
+from codea1.learn.batch import RowLayout, TrainBatch, TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
@@ -97,7 +97,7 @@ def train_batches(scored: tuple[np.ndarray, np.ndarray]) -> list[TrainBatch]:
         )
         for index, row in enumerate(tokens)
     ]
-    batches = micro_batches(samples, Layout(SHAPES, "token-mean", max_response_length=8, pad_id=0))
+    batches = micro_batches(samples, RowLayout(SHAPES, "token-mean", max_response_length=8, pad_id=0))
     return [dataclasses.replace(batch, ref_log_probs_BT=batch.sampler_log_probs_BT - 0.2) for batch in batches]
 
 
@@ -118,7 +118,7 @@ def shared_against_alone(replica: int, fsdp: int, tensor: int, surrogate: str) -
         objective = ObjectiveConfig(surrogate, Clip(0.5, 2.0), kl_coefficient=0.0, entropy_coefficient=0.1)
         loss = PolicyLoss(policy.graphdef, objective, 8)
         update = Update(loss, optimizer, laid_out(state, shardings), abstract)
-        batches = micro_batches(samples, Layout(shapes, "seq-mean-token-mean", 5, pad_id=0, share_prompts=share))
+        batches = micro_batches(samples, RowLayout(shapes, "seq-mean-token-mean", 5, pad_id=0, share_prompts=share))
         state, report = update(state, to_mesh(batches, policy.mesh), 1e-3)
         score = make_score(policy.graphdef, 8, policy.mesh)
         of_tokens = {}

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from codea1.learn.batch import Layout, RowShape, TrainSample, micro_batches
+from codea1.learn.batch import RowLayout, RowShape, TrainSample, micro_batches
 from codea1.learn.surrogates import SURROGATES, Clip, cispo, gspo, ppo
 
 PAPER = Clip()
@@ -117,7 +117,7 @@ def test_gspo_has_one_ratio_for_each_response_of_a_row(share_prompts: bool):
         gradient = -advantage * ratio if loss == pytest.approx(-advantage * ratio, rel=1e-9) else 0.0
         expected |= dict.fromkeys(ids, (ratio, loss, gradient))
     found, several = {}, 0
-    layout = Layout((RowShape(2, 29), RowShape(2, 31)), "token-mean", 32, pad_id=0, share_prompts=share_prompts)
+    layout = RowLayout((RowShape(2, 29), RowShape(2, 31)), "token-mean", 32, pad_id=0, share_prompts=share_prompts)
     for batch in micro_batches(samples, layout):
         mask, responses = batch.response_mask_BT, batch.row_responses_BT
         several += sum(len(set(row)) > 3 for row in responses)

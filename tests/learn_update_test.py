@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from codea1.lab.sft.loss import SupervisedBatch, SupervisedLoss, abstract_supervised_batch
-from codea1.learn.batch import Layout, OldLogProbs, RowShape, TrainBatch, TrainSample, abstract_batch, micro_batches
+from codea1.learn.batch import OldLogProbs, RowLayout, RowShape, TrainBatch, TrainSample, abstract_batch, micro_batches
 from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
@@ -65,7 +65,7 @@ def samples(policy) -> list[TrainSample]:
 
 
 def lay_out(samples: list[TrainSample], shapes: tuple[RowShape, ...]) -> list[TrainBatch]:
-    batches = micro_batches(samples, Layout(shapes, "seq-mean-token-mean", max_response_length=LENGTH, pad_id=0))
+    batches = micro_batches(samples, RowLayout(shapes, "seq-mean-token-mean", max_response_length=LENGTH, pad_id=0))
     return [dataclasses.replace(batch, ref_log_probs_BT=0.9 * batch.sampler_log_probs_BT) for batch in batches]
 
 

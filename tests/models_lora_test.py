@@ -18,7 +18,7 @@ from flax import nnx
 from codea1.lab import model_writer
 from codea1.lab.aot import work
 from codea1.lab.model_writer import merged
-from codea1.learn.batch import Layout, TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh
+from codea1.learn.batch import RowLayout, TrainSample, abstract_batch, micro_batches, row_shapes, to_mesh
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
@@ -157,7 +157,7 @@ def compute(config: Qwen2Config, replica: int, fsdp: int, tensor: int) -> dict:
         TrainSample(row[:4], row[4:], rng.normal(-3, 1, 5), n - 3.0, 0.0, *drawn_routes(config, rng))
         for n, row in enumerate(rows)
     ]
-    batches = to_mesh(micro_batches(samples, Layout(shapes, "token-mean", 8, pad_id=0)), mesh)
+    batches = to_mesh(micro_batches(samples, RowLayout(shapes, "token-mean", 8, pad_id=0)), mesh)
     loss = PolicyLoss(graphdef, ObjectiveConfig(kl_coefficient=0.0), 512)
     abstract = [abstract_batch(shape, mesh, routes=config.routes) for shape in shapes]
     frozen = laid_out(base, split(shardings)[1])

@@ -10,7 +10,7 @@ import pytest
 from flax import nnx
 
 from bench.micro_run import make_micro_config, make_model_folder
-from codea1.learn.batch import Layout, TrainSample, micro_batches, row_shapes
+from codea1.learn.batch import RowLayout, TrainSample, micro_batches, row_shapes
 from codea1.learn.log_probs import model_log_probs
 from codea1.models import qwen2
 from codea1.models.kv_cache import page_bytes
@@ -82,7 +82,7 @@ def test_a_sample_that_gave_way_has_the_routes_of_its_tokens(policy):
 def batches(samples: list[Sample], share_prompts: bool):
     taught = [TrainSample(x.prompt_ids, x.token_ids, x.log_probs, 1.0, 0.0, x.prompt_routes, x.routes) for x in samples]
     shapes = row_shapes((160,) if share_prompts else (), 88, 2, share_prompts=share_prompts)
-    return micro_batches(taught, Layout(shapes, "token-mean", 80, pad_id=0, share_prompts=share_prompts))
+    return micro_batches(taught, RowLayout(shapes, "token-mean", 80, pad_id=0, share_prompts=share_prompts))
 
 
 def scored(policy, batch) -> np.ndarray:

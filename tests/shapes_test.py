@@ -11,7 +11,7 @@ import pytest
 from jaxtyping import TypeCheckError
 
 from codea1 import models
-from codea1.learn.batch import Layout, RowShape, TrainSample, micro_batches
+from codea1.learn.batch import RowLayout, RowShape, TrainSample, micro_batches
 from codea1.learn.log_probs import token_log_probs
 from tests.conftest import ROOT
 
@@ -28,7 +28,7 @@ def test_swapped_axes_are_refused():
 
 def test_a_batch_holds_arrays_of_one_shape_or_what_stands_in_their_place():
     sample = TrainSample([1, 2], [3], [-1.0])
-    (batch,) = micro_batches([sample], Layout([RowShape(2, 8)], "token-mean", max_response_length=4, pad_id=0))
+    (batch,) = micro_batches([sample], RowLayout([RowShape(2, 8)], "token-mean", max_response_length=4, pad_id=0))
     assert jax.tree.map(lambda x: x.ndim, batch).tokens_BT == 2
     for wrong in (np.zeros((2, 9), np.float32), np.zeros((2, 8), int)):
         with pytest.raises(TypeCheckError, match="parameter 'advantages_BT'"):

@@ -31,7 +31,7 @@ from codea1.game.answers import ParsedSuite, extract_python_block, parse_suite
 from codea1.game.calls import Call, CallTest
 from codea1.game.prompts import TINY, Message, code_messages, test_messages
 from codea1.game.question import Question
-from codea1.learn.batch import Layout, TrainSample, abstract_batch, mini_batches, row_shapes, to_mesh
+from codea1.learn.batch import RowLayout, TrainSample, abstract_batch, mini_batches, row_shapes, to_mesh
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
@@ -91,7 +91,7 @@ class Policy:
         self._engine = Engine(graphdef, model, mesh, slots=96, stop_ids=ends, pad_id=pad, **lengths)
         longest, chunk = learner.max_prompt + learner.max_response, 1024  # tokens whose logits there are at once
         shapes = row_shapes((), longest, max_rows=8, multiple=data_parallel(mesh))
-        self._layout = Layout(shapes, "token-mean", learner.max_response, pad)
+        self._layout = RowLayout(shapes, "token-mean", learner.max_response, pad)
         self._score = make_score(graphdef, chunk, mesh)
         loss = PolicyLoss(graphdef, ObjectiveConfig(kl_coefficient=learner.kl_coefficient), chunk)
         batches = [abstract_batch(shape, mesh, ref=True) for shape in shapes]

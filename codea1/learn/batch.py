@@ -49,7 +49,7 @@ class RowShape:
 
 
 @dataclass(frozen=True)
-class Layout:
+class RowLayout:
     """How a player's samples lie in micro-batches."""
 
     shapes: Sequence[RowShape]  # shortest rows first
@@ -130,7 +130,7 @@ class MiniBatch:
 
 
 def mini_batches(
-    samples: Sequence[TrainSample], count: int, generator: np.random.Generator, layout: Layout
+    samples: Sequence[TrainSample], count: int, generator: np.random.Generator, layout: RowLayout
 ) -> list[MiniBatch]:
     """Deals the samples that have response tokens, in random order, into `count` mini-batches, or as many as there are.
 
@@ -143,7 +143,7 @@ def mini_batches(
     return [MiniBatch(part, _laid_out(part, layout)) for part in parts]
 
 
-def micro_batches(samples: Sequence[TrainSample], layout: Layout) -> list[TrainBatch]:
+def micro_batches(samples: Sequence[TrainSample], layout: RowLayout) -> list[TrainBatch]:
     """Lays a mini-batch out as micro-batches, longest rows first, each in the shortest shape that holds its own.
 
     Where prompts are shared, a row takes as many of them with their responses as it holds, the largest group first
@@ -155,7 +155,7 @@ def micro_batches(samples: Sequence[TrainSample], layout: Layout) -> list[TrainB
     return _laid_out(_by_prompt(samples, layout.share_prompts), layout)
 
 
-def _laid_out(groups: Sequence[list[TrainSample]], layout: Layout) -> list[TrainBatch]:
+def _laid_out(groups: Sequence[list[TrainSample]], layout: RowLayout) -> list[TrainBatch]:
     samples, shapes = [sample for group in groups for sample in group], layout.shapes
     for sample in samples:
         if not sample.prompt_ids:

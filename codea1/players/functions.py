@@ -13,7 +13,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from codea1.config import Config, ModelConfig, PolicyConfig, RolloutConfig
-from codea1.learn.batch import Layout, TrainBatch, abstract_batch, row_shapes, rows_of
+from codea1.learn.batch import RowLayout, TrainBatch, abstract_batch, row_shapes, rows_of
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
@@ -84,7 +84,7 @@ class PlayerFunctions:
         self.mesh = mesh
         share, rows = config.share_prompts, config.micro_batch_size
         shapes = row_shapes(config.row_lengths, prompt + response, rows, data_parallel(mesh), share_prompts=share)
-        self.layout = Layout(shapes, config.aggregation, response, ids.pad_id, share)
+        self.layout = RowLayout(shapes, config.aggregation, response, ids.pad_id, share)
         self.optimizer = adamw(config)
         trained, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
         self.shardings = state_shardings(trained, self.optimizer)
@@ -246,8 +246,7 @@ class CriticFunctions:
             for batch in batches
         }
         of_values = [
-            ValueBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT, b.rewards_BT, b.rewards_BT)
-            for b in batches
+            ValueBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT, b.rewards_BT, b.rewards_BT) for b in batches
         ]
         loss = ValueLoss(graphdef)
         self.update = Update(loss, self.optimizer, self.abstract_state, of_values, prefix="critic ")

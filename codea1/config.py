@@ -47,7 +47,6 @@ LENGTHS = Range("hold numbers greater than 0", lambda value: all(length > 0 for 
 GROUP = Range("be at least 2: an advantage compares a group", lambda value: value > 1)
 DECAY = Range("be 0 or greater and less than 1", lambda value: 0 <= value < 1)
 BOUND = NOT_NEGATIVE._replace(may_be_infinite=True)
-POSITIVE_BOUND = POSITIVE._replace(may_be_infinite=True)
 ABOVE_1 = Range("be greater than 1", lambda value: value > 1, may_be_infinite=True)
 ANY_LEFT = Range("be greater than 0, or -1 for the devices left", lambda value: value == -1 or value > 0)
 BITS_64 = Range("be 0 or greater and have at most 64 bits", lambda value: 0 <= value < 2**64)
@@ -74,10 +73,6 @@ class DataConfig(Section):
     test: QuestionsConfig = QuestionsConfig(split="test")  # reported, never chosen on
     max_dropped: float = field(0.1, SHARE, "share of questions whose prompt may be too long; they do not train")
     static_tests: str = field("", ANY, "method static_tests: tests of `codea1.lab dump_tests` that pay the Code LLM")
-
-    def questions(self, name: str) -> QuestionsConfig:
-        """Returns the section of a set of questions, "train", "validation" or "test"."""
-        return {"train": self.train, "validation": self.validation, "test": self.test}[name]
 
 
 @dataclass(frozen=True)
@@ -149,7 +144,7 @@ class PolicyConfig(Section):
     adam_b2: float = field(0.999, DECAY, "decay of the mean of squares")
     adam_eps: float = field(1e-8, POSITIVE, "added to the root")
     weight_decay: float = field(0.1, NOT_NEGATIVE, "decoupled, on all parameters")
-    max_grad_norm: float = field(1.0, POSITIVE_BOUND, "global norm")
+    max_grad_norm: float = field(1.0, POSITIVE._replace(may_be_infinite=True), "global norm")
 
     mini_batches: int = field(2, POSITIVE, "optimizer steps per training step")
     micro_batch_size: int = field(8, POSITIVE, "longest sequences alive at once; changes no result")

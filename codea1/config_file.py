@@ -23,7 +23,7 @@ from codea1.game.reward_files import FunctionReward, register_reward
 from codea1.game.rewards import REWARDS
 from codea1.runtime import removed
 from codea1.runtime.errors import BadInput
-from codea1.runtime.settings import leaves, unknown_field
+from codea1.runtime.settings import leaves, split_changes, unknown_field
 
 # Where shipped configs are: next to the package in the repository, in it where it is installed from a wheel.
 CONFIGS = [Path(__file__).parents[depth] / "configs" for depth in (1, 0)]
@@ -112,22 +112,14 @@ def read_config(arguments: Sequence[str]) -> Config:
     Raises:
       BadInput: --config is missing, names no config file, or a field cannot be what the file or a flag sets.
     """
-    given, changes = "", {}
-    words = iter(arguments)
-    for word in words:
-        flag, equals, value = word.lstrip("-").partition("=")
-        name = flag.removeprefix("config.")
-        if word[:1] != "-" or (flag != "config" and name == flag):
-            continue
-        if not equals and not isinstance(FIELDS.get(name), bool):
-            value = next(words, "")
-        if flag == "config":
-            given = value
-        else:
-            changes[name] = _value(name, value if equals or value else "True")
+    changes, words = split_changes(arguments, FIELDS)
+    given = ""
+    for word, following in zip(words, [*words[1:], ""], strict=False):
+        if word.startswith(("--config=", "-config=")) or word in ("--config", "-config"):
+            given = word.partition("=")[2] or following
     file = _from_file(given)
     config = file.copy_and_resolve_references()
-    config.update_from_flattened_dict(changes)
+    config.update_from_flattened_dict({name: _value(name, text) for name, text in changes.items()})
     return validate(config, file if changes else None)
 
 

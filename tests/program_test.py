@@ -312,6 +312,8 @@ def test_shipped_configs_set_nothing_that_decides_nothing():
 
 
 def test_a_method_is_chosen_where_all_that_it_changes_is_set():
+    words = ["--config", "tiny", "--config.game.hidden_reward", "--config.steps", "7"]  # a bool takes no word
+    assert (read_config(words).game.hidden_reward, read_config(words).steps) == (True, 7)
     for same in (["--config=tiny:method=golden"], ["--config=tiny:method=golden", "--config.method=golden"]):
         assert read_config(same).game.alpha == default_config().game.alpha
     said = r"method is 'golden'; it must be 'code_a1', as in its file: --config=FILE:method=golden sets all that"

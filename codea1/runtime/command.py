@@ -4,14 +4,12 @@ Nothing here imports JAX, and commands import what needs it in their `main`: a w
 """
 
 import faulthandler
-import importlib.util
 import os
-import pkgutil
 import runpy
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Any, NoReturn
@@ -32,10 +30,9 @@ from codea1.runtime.errors import (
     print_error,
     runtime_exit_code,
 )
+from codea1.runtime.jax_environment import set_up_jax
 from codea1.runtime.removed import COMMANDS, removed_name
-from codea1.runtime.settings import nearest
-
-COMPILED = os.path.expanduser("~/.cache/codea1/jax")  # where compiled functions are kept, by default
+from codea1.runtime.settings import NO_FIELDS, Fields, nearest, split_changes
 
 
 def dispatch(program: str, package: str, about: str | None, commands: Mapping[str, str]) -> None:
@@ -63,7 +60,7 @@ def dispatch(program: str, package: str, about: str | None, commands: Mapping[st
         runpy.run_module(f"{package}.{name}", run_name="__main__", alter_sys=True)
 
 
-def run(main: Callable[..., None], argument: str = "", many: bool = False, config_fields: Collection[str] = ()) -> None:
+def run(main: Callable[..., None], argument: str = "", many: bool = False, config_fields: Fields = NO_FIELDS) -> None:
     """Parses the flags, calls `main` and exits.
 
     0 when done; where an error of `errors.REPORTED` is raised, its sentence goes to stderr, and its exit code is used.
@@ -71,7 +68,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False, confi
     Args:
       argument: name of the positional argument that `main` gets, such as "RUN"; "": there is none.
       many: whether there may be several of them.
-      config_fields: dotted names of what --config.FIELD can set, for a flag that lacks the prefix.
+      config_fields: defaults of what --config.FIELD can set, by dotted name.
     """
     logging.set_verbosity(logging.WARNING)
     for stream in (sys.stdout, sys.stderr):
@@ -89,7 +86,7 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False, confi
             raise BadInput(f"{argument} is missing.")
         if len(rest) > bool(argument) and not many:
             raise BadInput(f"{rest[-1]!r} is not a flag of this command.")
-        _set_up_jax()
+        set_up_jax()
         main(*rest)
     except SystemExit as end:
         _part(int(end.code or 0))
@@ -181,30 +178,6 @@ def _exit(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _set_up_jax() -> None:
-    """Keeps compiled functions per machine, and JAX from starting libtpu where it is only there to compile for TPUs.
-
-    What the environment sets already stands, and GPUs are found as ever. JAX reads the environment when it is imported;
-    where it has been, it is configured directly.
-    """
-    if os.environ.get("JAX_ENABLE_X64", "").lower() in ("1", "true", "t", "yes", "y", "on"):
-        raise BadInput("JAX_ENABLE_X64 is set, and nothing here computes in 64 bits: unset it.")
-    settings: dict[str, str | float] = {}
-    if "JAX_COMPILATION_CACHE_DIR" not in os.environ and os.path.isabs(COMPILED):  # else there is no home folder
-        settings["jax_compilation_cache_dir"] = COMPILED
-        settings["jax_persistent_cache_min_compile_time_secs"] = 0.5
-    is_idle = importlib.util.find_spec("libtpu") is not None and not hosts.has_tpu_chips()
-    if is_idle and not os.environ.get("JAX_PLATFORMS"):
-        plugins = importlib.util.find_spec("jax_plugins")
-        found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
-        if all(name.startswith("xla_cuda") for name in found):  # the platforms of other plugins are unknown
-            settings["jax_platforms"] = "cuda,cpu" if found else "cpu"
-    for name, value in settings.items():
-        os.environ[name.upper()] = str(value)
-        if jax := sys.modules.get("jax"):
-            jax.config.update(name, value)
-
-
 def _own_flags() -> Iterator[str]:
     """Yields what --help says of the flags of this project, and not of the libraries'."""
     for module in flags.FLAGS.flags_by_module_dict():
@@ -212,19 +185,14 @@ def _own_flags() -> Iterator[str]:
             yield flags.FLAGS.module_help(module)
 
 
-def _parse_flags(values: flags.FlagValues, arguments: Sequence[str], config_fields: Collection[str]) -> list[str]:
+def _parse_flags(values: flags.FlagValues, words: Sequence[str], fields: Fields) -> list[str]:
     """Returns what is left of the command line; `codea1.config_file` reads --config.FIELD."""
-    words, waiting = [], iter(arguments)
-    for word in waiting:
-        if "config" in values and word.lstrip("-").startswith("config.") and word[0] == "-":
-            if "=" not in word:
-                next(waiting, None)
-        else:
-            words.append(word)
+    if "config" in values:
+        _, words = split_changes(words, fields)
     try:
         return values(words)
     except flags.UnrecognizedFlagError as error:
-        near = nearest(error.flagname, config_fields) if "Did you mean" not in str(error) else ""
+        near = nearest(error.flagname, fields) if "Did you mean" not in str(error) else ""
         raise BadInput(f"{error}{f'. Did you mean: --config.{near} ?' if near else ''}") from None
     except flags.Error as error:
         raise BadInput(f"{str(error).rstrip('.')}.") from None

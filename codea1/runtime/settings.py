@@ -100,6 +100,8 @@ class Section:
         return read(self, values)
 
 
+Fields = Mapping[str, Any]  # defaults by dotted name
+NO_FIELDS: Fields = {}
 S = TypeVar("S", bound=Section)
 
 
@@ -156,6 +158,23 @@ def leaves(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, A
             yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
+
+
+def split_changes(words: Sequence[str], fields: Fields) -> tuple[dict[str, str], list[str]]:
+    """Returns the text of each --config.FIELD of a command line, and its other words.
+
+    `fields` has defaults by dotted name: a flag of a bool needs no value.
+    """
+    changes, others, rest = {}, [], iter(words)
+    for word in rest:
+        name, equals, text = word.lstrip("-").partition("=")
+        if word[:1] == "-" and name.startswith("config."):
+            name = name.removeprefix("config.")
+            is_bool = isinstance(fields.get(name), bool)
+            changes[name] = text if equals else "True" if is_bool else next(rest, "")
+        else:
+            others.append(word)
+    return changes, others
 
 
 def unknown_field(name: str, known: Collection[str]) -> BadInput:

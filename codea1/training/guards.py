@@ -16,9 +16,9 @@ from codea1.game.methods import own_files
 from codea1.runs.folder import RunFolder
 from codea1.runs.lock import opened
 from codea1.runs.restarts import count_restart, forget_restarts
-from codea1.runtime.command import COMPILED
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput, GivenUp, StorageFailed, exit_code
 from codea1.runtime.hosts import Hosts, end_for_lost
+from codea1.runtime.jax_environment import COMPILED
 from codea1.runtime.phases import Watchdog, doing
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool

@@ -313,7 +313,7 @@ class Run(Trainer):
         self._batches = state["batches"]
         for name, now in self._questions.items():
             if state["questions"][name] != now:
-                where = self._config.data.questions(name).source
+                where = getattr(self._config.data, name).source
                 self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
         self._changes = state.get("changes", []) + self._changes
         self._saved, self._checkpoints.sound = step, soundness.sound

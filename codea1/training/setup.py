@@ -8,7 +8,7 @@ from typing import NoReturn, cast
 
 import jax
 
-from codea1.config import Config, GameConfig, SandboxConfig
+from codea1.config import Config, GameConfig, QuestionsConfig, SandboxConfig
 from codea1.data.feed import QuestionFeed
 from codea1.data.loader import load_questions
 from codea1.data.sources import world_of
@@ -248,7 +248,7 @@ def mistake_book(game: GameConfig, seed: int, hosts: Hosts) -> MistakeBook:
 
 def questions_of(config: Config, name: str) -> list[Question]:
     """Returns the questions of section `name` of config.data."""
-    section = config.data.questions(name)
+    section: QuestionsConfig = getattr(config.data, name)
     is_golden = METHODS[config.method].code_reward is CodeRewardSource.GOLDEN_TESTS
     return load_questions(
         section.source, section.split, section.limit or None, config.data.folder, may_lack_truth=is_golden

@@ -59,7 +59,7 @@ def main() -> None:
         except (TypeError, KeyError, ValueError):
             raise BadInput(f"{path} is no report of this version: delete it, or give another --out.") from None
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
-    if not all(fit_of(each).fits for each in reports):
+    if not all(fit_of(report).fits for report in reports):
         sys.exit(1)
 
 

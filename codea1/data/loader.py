@@ -173,7 +173,7 @@ def _check_checker(checker: str, entry_point: str) -> None:
     tree = parsed(checker)
     if tree is None:
         raise ValueError("its checker does not parse as Python")
-    if ACCEPTS not in {each.name for each in _functions(tree)}:
+    if ACCEPTS not in {function.name for function in _functions(tree)}:
         raise ValueError(f"its checker does not define {ACCEPTS}(given, expected, printed)")
 
 
@@ -184,7 +184,7 @@ def _check_definition(program: str, entry_point: str) -> None:
         raise ValueError("its ground truth does not parse as Python")
     if method := class_and_method(entry_point):
         owners = [node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == method[0]]
-        if method[1] not in {each.name for owner in owners for each in _functions(owner)}:
+        if method[1] not in {function.name for owner in owners for function in _functions(owner)}:
             raise ValueError(f"its ground truth does not define {entry_point}")
 
 

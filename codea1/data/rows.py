@@ -282,12 +282,12 @@ def staged_folder(source: str, folder: str | None) -> str:
     if not is_remote(source):
         return source
     path = epath.Path(source)
-    wanted = {name: each for name, each in checksums(path, files(path)).items() if each is not None}
+    wanted = {name: entry for name, entry in checksums(path, files(path)).items() if entry is not None}
     if not wanted:
         raise BadInput(f"data folder {source} does not exist.")
     place = _place(folder, checksum_of(repr(sorted(wanted.items())).encode()))
-    for name, each in wanted.items():
-        _fetch(path / name, each, place / name)
+    for name, entry in wanted.items():
+        _fetch(path / name, entry, place / name)
     return str(place)
 
 

@@ -160,7 +160,7 @@ def change(values: np.ndarray) -> Interval:
     residuals = means - means.mean() - slope * place
     deviation = np.sqrt(residuals @ residuals / (TENTHS - 2) / (place @ place))
     slopes = slope + deviation * stdtrit(TENTHS - 2, (1 + CONFIDENCE) / 2) * np.array([0, -1, 1])
-    return Interval(*(float(each) for each in (TENTHS - 1) * slopes))
+    return Interval(*(float(end) for end in (TENTHS - 1) * slopes))
 
 
 def pass_at_k(n: int, c: int, k: int) -> float:

@@ -271,7 +271,7 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
     else:
         fenced, statements = _statements(text)
         inlined: Inlined = {}
-        read = (read_statement(each, entry_point, inlined, budget, fenced=fenced) for each in statements)
+        read = (read_statement(statement, entry_point, inlined, budget, fenced=fenced) for statement in statements)
     for found in read:
         asserts += found
         if len(asserts) >= MAX_ASSERTS:

@@ -287,7 +287,7 @@ def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budge
     if not _calls(node, entry_point):
         return Rejected(NOT_ENTRY_POINT)
     arguments = [_inline(argument, inlined) for argument in node.args]
-    keywords = [ast.keyword(each.arg, _inline(each.value, inlined)) for each in node.keywords]
+    keywords = [ast.keyword(keyword.arg, _inline(keyword.value, inlined)) for keyword in node.keywords]
     return read_call(ast.Call(node.func, arguments, keywords), entry_point, budget)
 
 

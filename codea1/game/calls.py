@@ -79,7 +79,7 @@ def read_call(
     try:
         positional, named = call_arguments(node, budget, names)
         if entry_point in PROGRAMS:
-            positional = tuple(_ended(each) for each in positional)
+            positional = tuple(_ended(value) for value in positional)
         # By name: the order in which keywords are written makes no other test.
         return Call(entry_point, encode_exact((positional, dict(sorted(named.items()))), MAX_VALUE_BYTES))
     except TooLarge:

@@ -140,7 +140,7 @@ class Reader:
                 holds = self._holds(test)
                 self._in_scope(inner, reason="" if holds else "under an `if` that may not hold")
                 self._in_scope(otherwise, reason="" if holds is False else "under an `else` that may not run")
-                is_plain = all(isinstance(each, ast.Assert | ast.Pass) for each in (*inner, *otherwise))
+                is_plain = all(isinstance(child, ast.Assert | ast.Pass) for child in (*inner, *otherwise))
                 if not is_plain or self._may_change(node.test):
                     self.forget_all()
             case ast.With(items=items, body=inner) | ast.AsyncWith(items=items, body=inner):
@@ -178,10 +178,10 @@ class Reader:
         """Reads what has names of its own; a parameter `candidate` is the entry point, as `check` has it."""
         names, values, before = dict(self._names), dict(self._values), self._is_forgotten
         self._is_forgotten = False
-        for each in parameters:
-            self._forget(each.arg)
-            if each.arg == "candidate":
-                self._names[each.arg] = self._entry_point
+        for parameter in parameters:
+            self._forget(parameter.arg)
+            if parameter.arg == "candidate":
+                self._names[parameter.arg] = self._entry_point
         self._walk(body, reason)
         if self._is_forgotten:  # it may have changed what is outside too
             self.forget_all()
@@ -193,7 +193,7 @@ class Reader:
         match node:
             case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
                 self._assign(target, value)
-            case ast.Assign(targets=targets, value=value) if all(isinstance(each, ast.Name) for each in targets):
+            case ast.Assign(targets=targets, value=value) if all(isinstance(target, ast.Name) for target in targets):
                 self._assign(ast.Tuple(targets), value)
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 for alias in aliases:
@@ -211,9 +211,9 @@ class Reader:
         if isinstance(target, ast.Tuple | ast.List):
             targets = target.elts
             values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
-        meanings = [self._meaning(each) for each in values] if len(targets) == len(values) else [None] * len(targets)
-        is_simple = all(isinstance(each, ast.Name) for each in targets)
-        is_read = all(isinstance(each, Named | Call | str) for each in meanings)
+        meanings = [self._meaning(item) for item in values] if len(targets) == len(values) else [None] * len(targets)
+        is_simple = all(isinstance(target, ast.Name) for target in targets)
+        is_read = all(isinstance(meaning, Named | Call | str) for meaning in meanings)
         if not is_simple or (not is_read and self._may_change(value)):
             self.forget_all()
         for name, meaning in zip(targets, meanings, strict=True):
@@ -243,10 +243,10 @@ class Reader:
     def _may_change(self, node: ast.AST) -> bool:
         """Returns whether running this may change what names stand for."""
 
-        def changes(each: ast.AST) -> bool:
-            if isinstance(each, ast.Call):
-                return getattr(each.func, "id", "") not in _CHANGE_NOTHING and not self._is_asked(each)
-            return isinstance(each, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
+        def changes(node: ast.AST) -> bool:
+            if isinstance(node, ast.Call):
+                return getattr(node.func, "id", "") not in _CHANGE_NOTHING and not self._is_asked(node)
+            return isinstance(node, ast.NamedExpr | ast.Await | ast.Yield | ast.YieldFrom)
 
         return any(map(changes, ast.walk(node)))
 
@@ -425,7 +425,7 @@ class Reader:
         self, names: Sequence[str], positional: Sequence[ast.expr], keywords: Sequence[ast.keyword]
     ) -> dict[str, float] | None:
         """Returns the options of a call, by name; None where there are others or one is no number."""
-        given = dict(zip(names, positional, strict=False)) | {each.arg or "": each.value for each in keywords}
+        given = dict(zip(names, positional, strict=False)) | {keyword.arg or "": keyword.value for keyword in keywords}
         numbers = {name: number for name, node in given.items() if (number := self._number(node)) is not None}
         return numbers if len(positional) <= len(names) and set(numbers) == set(given) <= set(names) else None
 

@@ -175,7 +175,7 @@ def node_kinds(program: str, entry_point: str) -> tuple[dict[str, str], str]:
         definition = _definition(program, entry_point)
         if definition is None:
             return {}, ""
-        parameters = {each.arg: _node_kind(each.annotation) for each in parameters_of(definition)}
+        parameters = {parameter.arg: _node_kind(parameter.annotation) for parameter in parameters_of(definition)}
         return parameters, _node_kind(definition.returns)
     except (NotLiteral, RecursionError):
         return {}, ""

@@ -68,7 +68,7 @@ def token_log_probs(
 
     inputs = chunks.split(hidden_BTD[:, :-1]), chunks.split(tokens_BT[:, 1:])
     _, scores = jax.lax.scan(lambda _, chunk: ((), score(*chunk)), (), inputs)
-    log_probs_BT, entropy_BT = (jnp.pad(chunks.join(each), ((0, 0), (1, 0))) for each in scores)
+    log_probs_BT, entropy_BT = (jnp.pad(chunks.join(part), ((0, 0), (1, 0))) for part in scores)
     return log_probs_BT, entropy_BT
 
 

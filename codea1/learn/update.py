@@ -184,10 +184,10 @@ class UpdateReport:
     def metrics(self) -> dict[str, float]:
         """Returns the metrics that the micro-loss describes; waits for the update."""
         sums, applied = to_host((self.sums, self.applied))
-        rows_Le = sum(each.pop(_EXPERT_ROWS) for each in sums) if sums and _EXPERT_ROWS in sums[0] else ()
-        totals = {name: float(np.sum([each[name] for each in sums])) for name in (sums[0] if sums else ())}
+        rows_Le = sum(row.pop(_EXPERT_ROWS) for row in sums) if sums and _EXPERT_ROWS in sums[0] else ()
+        totals = {name: float(np.sum([row[name] for row in sums])) for name in (sums[0] if sums else ())}
         if "ratio_max" in totals:
-            totals["ratio_max"] = float(np.max([each["ratio_max"] for each in sums]))
+            totals["ratio_max"] = float(np.max([row["ratio_max"] for row in sums]))
         tokens = max(totals.get("tokens", 0.0), 1.0)
         whole = {"loss", "tokens", "ratio_max"}
         metrics = {name: value if name in whole else value / tokens for name, value in totals.items()}

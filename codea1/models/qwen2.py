@@ -103,7 +103,7 @@ def project(
     else:
         y = dense(x, kernel, axes, config.dtype, contracted)
     if config.lora_rank:
-        a, b = (getattr(module, f"{name}_lora_{each}")[...] for each in "ab")
+        a, b = (getattr(module, f"{name}_lora_{factor}")[...] for factor in "ab")
         y += low_rank(x, a, b, axes, config.dtype, contracted, config.lora_alpha / config.lora_rank)
     return checkpoint_name(y, PROJECTION)
 

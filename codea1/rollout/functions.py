@@ -153,7 +153,7 @@ def _cache_layout(model: Qwen2Config, mesh: Mesh) -> Any:
     form = form_of(model.platform)
     axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
     structure = jax.tree.structure(jax.eval_shape(partial(form.zeros, model, 1)))
-    return jax.tree.unflatten(structure, [NamedSharding(mesh, partition_spec(each, ACTIVATION_RULES)) for each in axes])
+    return jax.tree.unflatten(structure, [NamedSharding(mesh, partition_spec(leaf, ACTIVATION_RULES)) for leaf in axes])
 
 
 @functools.cache

@@ -104,7 +104,7 @@ class RunFolder:
         folder = cls(path, json.loads(json.dumps(dict(config))))
         with _errors_as_bad_input(path):
             # Innermost first; buckets have no folders.
-            missing = [] if is_remote(path) else [each for each in (path, *path.parents) if not each.exists()]
+            missing = [] if is_remote(path) else [parent for parent in (path, *path.parents) if not parent.exists()]
             try:
                 holds_run = folder._holds_run()
                 for setting, (source, given) in own.items():
@@ -116,9 +116,9 @@ class RunFolder:
                     write_atomically(path / ".probe", b"")
                     remove(path / ".probe")
             finally:
-                for each in missing:
+                for parent in missing:
                     with contextlib.suppress(OSError):  # not made, or not empty
-                        os.rmdir(each)
+                        os.rmdir(parent)
         return folder
 
     @classmethod
@@ -208,7 +208,7 @@ class RunFolder:
         """Keeps a copy of a file. Raises BadInput where the run has one of another content."""
         copy = self.own / os.path.basename(source)
         if holds_run and exists(copy):
-            there, here = (hashlib.sha256(each).hexdigest()[:12] for each in (read(copy), given))
+            there, here = (hashlib.sha256(content).hexdigest()[:12] for content in (read(copy), given))
             if there != here:
                 raise BadInput(
                     f"{self.path} holds a run with another file for config.game.{setting}: {source} has the SHA-256 "

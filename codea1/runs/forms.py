@@ -17,12 +17,12 @@ def fits(value: Any, form: Any) -> bool:
     """
     match form:
         case tuple():
-            return any(fits(value, each) for each in form)
+            return any(fits(value, option) for option in form)
         case list():
             return isinstance(value, list) and all(fits(item, form[0]) for item in value)
         case dict():
             fields = dict.fromkeys(value, form[str]) if str in form and isinstance(value, dict) else form
-            return isinstance(value, dict) and all(fits(value.get(name, ...), each) for name, each in fields.items())
+            return isinstance(value, dict) and all(fits(value.get(name, ...), part) for name, part in fields.items())
         case type() if type(value) in _LARGEST:
             return form in (float, type(value)) and abs(value) < _LARGEST[type(value)]
         case type():

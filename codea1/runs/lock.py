@@ -60,8 +60,8 @@ def locked(folder: RunFolder) -> Iterator[None]:
     """
     hold = leased if is_remote(folder.path) else _file_locked
     with hold(folder.path / ".lock"):
-        for each in (folder.path, folder.samples, folder.evaluations):
-            remove_unfinished(each)
+        for place in (folder.path, folder.samples, folder.evaluations):
+            remove_unfinished(place)
         yield
 
 

@@ -97,8 +97,8 @@ class Tracker:
 
 def _cells(row: Mapping[str, Any]) -> list[Any]:
     if row["player"] == "code":
-        judged = [f"{each['verdict']}  {each['test']}" for each in (*row["history"], *row["golden"])]
+        judged = [f"{test['verdict']}  {test['test']}" for test in (*row["history"], *row["golden"])]
     else:
-        judged = [f"{each['verdict'] or each['mark']}  {each['source']}" for each in row["asserts"]]
+        judged = [f"{test['verdict'] or test['mark']}  {test['source']}" for test in row["asserts"]]
     found = {**row, "verdicts": "\n".join(judged), "suite": row.get("suite")}
     return [found[name] for name in COLUMNS]

@@ -46,8 +46,8 @@ def dispatch(program: str, package: str, about: str | None, commands: Mapping[st
     name = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if name in ("-h", "--help"):
         print(about)
-        for each, what in commands.items():
-            print(f"  {each:12} {what}")
+        for command, what in commands.items():
+            print(f"  {command:12} {what}")
         print(f"\n{program} COMMAND --help says more.")
     elif name == "--version":
         print(f"codea1 {version('codea1')}")

@@ -35,9 +35,9 @@ def available_memory() -> int | None:
     except (OSError, KeyError, ValueError):
         return None
     for folder, kind in memory_cgroups():
-        for each in (folder, *folder.parents):
+        for group in (folder, *folder.parents):
             with contextlib.suppress(OSError, ValueError):  # no cgroup, or one whose limit is "max"
-                free = int((each / _LIMIT[kind]).read_text()) - int((each / _USAGE[kind]).read_text())
-                stat = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
+                free = int((group / _LIMIT[kind]).read_text()) - int((group / _USAGE[kind]).read_text())
+                stat = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
                 available = min(available, free + sum(int(stat.get(name, 0)) for name in _CACHE[kind]))
     return available

@@ -67,7 +67,7 @@ def now() -> tuple[Activity, ...]:
 
 def told() -> str:
     """Returns what is being done, for people."""
-    return " > ".join(each.name for each in now())
+    return " > ".join(phase.name for phase in now())
 
 
 class Stopwatch:

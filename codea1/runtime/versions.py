@@ -16,7 +16,7 @@ _SETTINGS = (  # variables of the environment that change numbers or what is dra
 
 def versions() -> dict[str, str]:
     """Returns what runs here: codea1, with the commit of a checkout; JAX; Python; a digest of all packages."""
-    root, found = Path(__file__).parents[2], {each.name: each.version for each in metadata.distributions()}
+    root, found = Path(__file__).parents[2], {package.name: package.version for package in metadata.distributions()}
     commit = ""
     if (root / ".git").exists():
         with contextlib.suppress(OSError):  # there is no git

@@ -92,7 +92,7 @@ def write_manifest(folder: epath.Path) -> None:
             paths = (epath.Path(root) / name for root, _, held in os.walk(folder) for name in ("", *held))
             list(threads.map(sync, paths))
     found = checksums(folder, [name for name in files(folder) if name not in _WRITTEN_LATER])
-    listed = {name: each._asdict() for name, each in found.items() if each is not None}
+    listed = {name: entry._asdict() for name, entry in found.items() if entry is not None}
     write_atomically(folder / MANIFEST, json.dumps({"files": listed, "crc32c": _crc32c(listed)}, indent=1) + "\n")
 
 

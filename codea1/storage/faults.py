@@ -58,13 +58,13 @@ _STATUS = re.compile(rf"\b({'|'.join(_OF_STATUS)}):")
 
 def fault_of(error: BaseException) -> Fault | None:
     """Returns the fault behind an error of fsspec, gcsfs, TensorStore or the operating system; None for others."""
-    return next((fault for each in _chain(error) if (fault := _classify(each)) is not None), None)
+    return next((fault for cause in _chain(error) if (fault := _classify(cause)) is not None), None)
 
 
 def reason(error: BaseException) -> str:
     """Returns what was wrong, for the end of a sentence: the kind of fault, with the system's own words if any."""
     fault = fault_of(error)
-    number = next((each.errno for each in _chain(error) if isinstance(each, OSError) and each.errno), None)
+    number = next((cause.errno for cause in _chain(error) if isinstance(cause, OSError) and cause.errno), None)
     if number is None and (found := _OS_ERROR.search(str(error))):
         number = int(found[1])
     words = os.strerror(number) if number else " ".join(str(error).split())[:200]
@@ -124,7 +124,7 @@ def as_storage_error(what: str, error: Exception) -> StorageFailed | None:
 def retries_so_far() -> int:
     """Returns how many retries this process has made: here, in gcsfs, or in TensorStore."""
     metrics = tensorstore.experimental_collect_matching_metrics("/tensorstore/kvstore/gcs/retries")
-    return _own_retries + sum(int(each["value"]) for metric in metrics for each in metric["values"])
+    return _own_retries + sum(int(value["value"]) for metric in metrics for value in metric["values"])
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:

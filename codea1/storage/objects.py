@@ -96,7 +96,7 @@ def names(folder: epath.Path) -> list[str]:
     Raises StorageFailed, also where it is a link to what is not there, such as a disk that is not mounted.
     """
     try:
-        return sorted(each.name for each in retried(f"listing {folder}", lambda: [*folder.iterdir()]))
+        return sorted(entry.name for entry in retried(f"listing {folder}", lambda: [*folder.iterdir()]))
     except FileNotFoundError:
         if not is_remote(folder) and os.path.islink(folder):
             raise StorageFailed(f"{folder} is a link to {os.readlink(folder)}, which is not there.") from None

@@ -199,7 +199,7 @@ def _same_token(one: str, other: str) -> bool:
 
 def has_decimals(printed: str) -> bool:
     """Returns whether one of the tokens of a text is a number with a point or an exponent."""
-    return any(_NUMBER.fullmatch(each) and not {".", "e"}.isdisjoint(each) for each in printed.lower().split())
+    return any(_NUMBER.fullmatch(word) and not {".", "e"}.isdisjoint(word) for word in printed.lower().split())
 
 
 def same_in_any_order(one: str, other: str) -> bool:

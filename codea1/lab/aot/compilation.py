@@ -52,7 +52,7 @@ class CompilerResult:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the result of which `content` is the `dataclasses.asdict`."""
-        found = {kind: Collectives(**each) for kind, each in content["collectives"].items()}
+        found = {kind: Collectives(**sizes) for kind, sizes in content["collectives"].items()}
         return cls(**content | {"collectives": found})
 
 
@@ -80,7 +80,7 @@ class ResultCache:
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
     """Returns a digest of all that decides the result: the function, the chips it is for, the compiler, its form."""
     compiler = [f"{package} {metadata.version(package)}" for package in ("jax", "jaxlib", "libtpu")]
-    form = [field.name for each in (CompilerResult, Collectives) for field in fields(each)]
+    form = [field.name for kind in (CompilerResult, Collectives) for field in fields(kind)]
     return hashlib.sha256("\n".join([lowered.as_text(), topology, *compiler, *form]).encode()).hexdigest()[:24]
 
 
@@ -127,7 +127,7 @@ def collectives(hlo: str) -> dict[str, Collectives]:
         largest["transfer between slices", match["channel"]] = max(array_bytes(match["result"]))
     kinds = sorted({kind for kind, _ in largest})
     sizes = {kind: [size for (of, _), size in largest.items() if of == kind] for kind in kinds}
-    return {kind: Collectives(len(each), sum(each)) for kind, each in sizes.items()}
+    return {kind: Collectives(len(sent), sum(sent)) for kind, sent in sizes.items()}
 
 
 def array_bytes(kind: str) -> list[int]:

@@ -108,7 +108,7 @@ def _generation(name: str, own: PlayerFunctions, present: int) -> tuple[list[Com
         "copy_pages": present + published,
         "decode": present - in_place,
     }
-    jobs = [Compilation(name, "rollout", each, beside[each.kind]) for each in own.generation]
+    jobs = [Compilation(name, "rollout", function, beside[function.kind]) for function in own.generation]
     return jobs, turns
 
 

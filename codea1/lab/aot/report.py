@@ -263,7 +263,7 @@ def _cells(report: Report, row: Row) -> list[str]:
     else:
         parts = (found.argument_bytes, found.aliased_bytes, found.temporary_bytes, row.beside, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
-    sent = ", ".join(f"{each.count} {kind} {each.bytes / 2**20:.0f} MiB" for kind, each in found.collectives.items())
+    sent = ", ".join(f"{sizes.count} {kind} {sizes.bytes / 2**20:.0f} MiB" for kind, sizes in found.collectives.items())
     return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{found.seconds:.0f} s"]
 
 
@@ -273,8 +273,8 @@ def _residents(report: Report) -> str:
 
 def _least_time(report: Report) -> str:
     estimate = report.estimate
-    lengths = ", ".join(f"{name} {each['prompt']} + {each['response']}" for name, each in estimate["lengths"].items())
-    phases = ", ".join(f"{each['name']} {each['seconds']:.1f} s ({each['bound']})" for each in estimate["phases"])
+    lengths = ", ".join(f"{name} {row['prompt']} + {row['response']}" for name, row in estimate["lengths"].items())
+    phases = ", ".join(f"{phase['name']} {phase['seconds']:.1f} s ({phase['bound']})" for phase in estimate["phases"])
     return (
         f"Least time of a step by the roofline, for a mean of {lengths} tokens: {estimate['seconds']:.0f} s, at most "
         f"{estimate['tokens_per_second_per_chip']:.0f} response tokens/s/chip. {phases}."

@@ -71,7 +71,7 @@ def choose(
         if missing := sum(key not in texts for key, *_ in wanted):
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
         kept = folder.rows("choices") if folder else {}
-        left = [each for each in questions if not all(attempt.key in kept for attempt in attempts[each.id])]
+        left = [question for question in questions if not all(attempt.key in kept for attempt in attempts[question.id])]
         judged = _judged(left, attempts, texts, spec.num_tests, Grader(pool)) if folder and pool else ()
         evaluation.keep(folder, "choices", "programs to choose from", len(left), judged, before=len(kept))
         if folder and programs:
@@ -118,14 +118,14 @@ def ask_for_asserts(
 def different_tests(texts: Sequence[str], entry_point: str, num_tests: int) -> list[CallTest]:
     """Returns the different tests that suites state, the first `num_tests` asserts of each."""
     parsed = [parse_suite(text, entry_point, all_forms=True).asserts[:num_tests] for text in texts]
-    return list(dict.fromkeys(each.test for asserts in parsed for each in asserts if each.test is not None))
+    return list(dict.fromkeys(item.test for asserts in parsed for item in asserts if item.test is not None))
 
 
 def count_passes(programs: Sequence[str], tests: Sequence[CallTest], judge: Judge) -> Awaiting[list[int | None]]:
     """Returns how many of the tests each program passes; None where the sandbox failed on any."""
     gradings = yield from every([judge.grade(program, tests) for program in programs])
     verdicts = [grading.verdicts for grading in gradings]
-    return [None if Verdict.INFRA in each else each.count(Verdict.PASS) for each in verdicts]
+    return [None if Verdict.INFRA in part else part.count(Verdict.PASS) for part in verdicts]
 
 
 def _judged(

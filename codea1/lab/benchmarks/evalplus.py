@@ -97,7 +97,7 @@ class EvalPlus(CodeBenchmark):
         inputs = Inputs(rows, [MAX_SECONDS] * len(rows), as_set=as_set)
         ran = yield self._pool.run_batch(question.ground_truth, question.entry_point, inputs, recorder, _TRUTH_LIMITS)
         expected = [recorder.expected.get(i, Expected(b"", 0.0)) for i in range(len(rows))]
-        seconds = [max(MIN_SECONDS, TRUTH_FACTOR * each.seconds) for each in expected]
+        seconds = [max(MIN_SECONDS, TRUTH_FACTOR * run.seconds) for run in expected]
         limits = Limits(cpu_seconds_per_script=min(MAX_SECONDS, sum(seconds)) + 1.0, script_memory_bytes=MEMORY_BYTES)
         failure = None
         if ran.verdict is not Verdict.PASS:
@@ -159,7 +159,7 @@ def _of_row(name: str, row: Any, where: str) -> Problem:
     for field in ("base_input", "plus_input"):
         if row.get(field) == {}:  # so the official Mbpp/793 has it, and EvalPlus runs no input then
             row[field] = []
-        if not isinstance(row.get(field), list) or not all(isinstance(each, list) for each in row[field]):
+        if not isinstance(row.get(field), list) or not all(isinstance(value, list) for value in row[field]):
             raise BadInput(f"{where}: the field {field!r} is not a list of lists of arguments.")
     if not isinstance(row.get("atol"), int | float):
         raise BadInput(f"{where}: the field 'atol' is not a number.")
@@ -181,27 +181,27 @@ def _of_row(name: str, row: Any, where: str) -> Problem:
 
 
 def _tuples(values: Any) -> list:
-    return [tuple(each) for each in values]
+    return [tuple(value) for value in values]
 
 
 def _deep(value: Any) -> Any:
-    return tuple(_deep(each) for each in value) if isinstance(value, list) else value
+    return tuple(_deep(item) for item in value) if isinstance(value, list) else value
 
 
 def _sets(lists: Any) -> list:
-    return [set(each) if isinstance(each, list) and each else {} for each in lists]
+    return [set(value) if isinstance(value, list) and value else {} for value in lists]
 
 
 _CHANGES: dict[Callable[[Any], Any], str] = {
     _tuples: "2 116 132 143 222 261 273 394 399 421 424 429 470 560 579 596 616 630 726 740 744 809",
-    lambda row: [_tuples(each) for each in row]: "63 64 70 94 120 237 272 299 400 409 417 438 473 614 780",
+    lambda row: [_tuples(value) for value in row]: "63 64 70 94 120 237 272 299 400 409 417 438 473 614 780",
     lambda row: [_tuples(row[0]), row[1]]: "75 413 444 753",
     lambda row: [row[0], tuple(row[1])]: "106 750",
     lambda row: [_sets(row[0])]: "115",
     lambda row: (float(row[0]), complex(row[1])): "124",
     lambda row: [tuple(row[0]), row[1]]: "250 405 446 617 720 763 808",
-    lambda row: [tuple(_tuples(each)) for each in row]: "259 401 445",
-    lambda row: [tuple(tuple(each) if isinstance(each, list) else each for each in row[0])]: "278",
+    lambda row: [tuple(_tuples(value)) for value in row]: "259 401 445",
+    lambda row: [tuple(tuple(value) if isinstance(value, list) else value for value in row[0])]: "278",
     lambda row: [tuple(row[0]), row[1], row[2]]: "307",
     lambda row: [{key: tuple(value) for key, value in row[0].items()}, *row[1:]]: "722",
     lambda row: [complex(row[0])]: "252",

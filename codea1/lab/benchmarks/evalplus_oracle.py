@@ -88,7 +88,7 @@ class Oracle:
         self._is_root = dataset == "humaneval" and entry_point == "find_zero"
         self._inputs, self._expected, self._atol = inputs, expected, atol
         # Of one list of inputs, EvalPlus keeps the tolerance for floats from the first float that is expected on.
-        self._first_float = next((i for i, each in enumerate(expected) if is_floats(each.value)), len(expected))
+        self._first_float = next((i for i, answer in enumerate(expected) if is_floats(answer.value)), len(expected))
         self._needs_value = self._is_root or self._special in NOT_NONE
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
@@ -120,7 +120,7 @@ class Oracle:
 def is_floats(value: Any) -> bool:
     """Returns whether it is a float, or a list or tuple of at least one float and nothing else."""
     if type(value) in (list, tuple) and value:  # and not `Members` of a set
-        return all(isinstance(each, float) for each in value)
+        return all(isinstance(item, float) for item in value)
     return isinstance(value, float)
 
 
@@ -173,7 +173,7 @@ def _is_root(arguments: Sequence, value: Description, atol: float) -> bool:
     """Returns whether the value is a root of the polynomial: in HumanEval/32 any is right."""
     try:
         out = _decoded_or_none(value)
-        return abs(sum(each * math.pow(out, i) for i, each in enumerate(arguments[0]))) <= atol
+        return abs(sum(factor * math.pow(out, i) for i, factor in enumerate(arguments[0]))) <= atol
     except (TypeError, ValueError, OverflowError):
         return False
 

@@ -172,9 +172,9 @@ class Evaluation:
         """Returns what the answers of a `policy` depend on besides sampling. Reads its weights; main host alone."""
         prompt, response, _ = lengths_of(role, None if url else self.run, self.spec.lengths)
         if url:
-            folders = {location(each, "the model folder") for each in (url, Start(url).base.url)}
-            files = [(each, [name for name in names(each) if name.endswith(_MODEL_FILES)]) for each in folders]
-            weights = settings_digest(sorted(item for each in files for item in checksums(*each).items()))
+            folders = {location(place, "the model folder") for place in (url, Start(url).base.url)}
+            files = [(folder, [name for name in names(folder) if name.endswith(_MODEL_FILES)]) for folder in folders]
+            weights = settings_digest(sorted(item for part in files for item in checksums(*part).items()))
         else:
             assert self.run is not None
             weights = settings_digest(checksum(self.run.checkpoints / str(self.step) / MANIFEST))
@@ -204,7 +204,7 @@ class Evaluation:
             with self.hosts.agreed():
                 if self.hosts.is_main:
                     path = f"{self.home.evaluations}/{self._file(name)}"
-                    file = "+".join(settings_digest(checksum(location(each, "--file"))) for each in self.spec.files)
+                    file = "+".join(settings_digest(checksum(location(path, "--file"))) for path in self.spec.files)
                     whole = {"benchmark": self.spec.benchmark, "file": file, **settings()}
                     folder = stack.enter_context(EvaluationFolder.open(path, whole, files))
             yield folder
@@ -250,11 +250,11 @@ class Evaluation:
         """
         reasons = [""] * before
         with self.shown(what, total) as advance:
-            for each in judged:
+            for part in judged:
                 assert folder is not None
-                for key, row in each.rows.items():
+                for key, row in part.rows.items():
                     folder.add(file, key, row)
-                reasons += each.reasons
+                reasons += part.reasons
                 advance()
         with self.hosts.agreed():
             require_judged(reasons, what)

@@ -106,7 +106,7 @@ class LiveCodeBench(CodeBenchmark):
             return lambda row: passes(row) if self._tasks[row["question_id"]].difficulty == difficulty else float("nan")
 
         there = {task.difficulty for task in self._tasks.values()}
-        return {"": passes} | {f"{each}_": of(each) for each in DIFFICULTIES if each in there}
+        return {"": passes} | {f"{level}_": of(level) for level in DIFFICULTIES if level in there}
 
     def messages(self, question: Question, templates: PromptTemplates) -> list[Message]:
         del templates  # the benchmark has its own
@@ -172,9 +172,9 @@ class ExpectedValues:
         if contains_nan(list(values)):
             raise ValueError("it has a NaN")
         is_large = [len(encode_canonical(value)) > DESCRIBED_BYTES for value in values]
-        self._digests = [value_digest(each) if large else None for each, large in zip(values, is_large, strict=True)]
+        self._digests = [value_digest(value) if large else None for value, large in zip(values, is_large, strict=True)]
         self._compared = [
-            {_canonical_digest(each) for each in ([value, tuple(value)] if isinstance(value, list) else [value])}
+            {_canonical_digest(value) for value in ([value, tuple(value)] if isinstance(value, list) else [value])}
             for value in values
         ]
 

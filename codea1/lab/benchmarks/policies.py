@@ -39,7 +39,7 @@ def lengths_of(role: str, run: RunFolder | None, given: tuple[int, int, int]) ->
         config = config_of(run)
         policy = config.policy(METHODS[config.method].roles[role])
         usual = policy.max_prompt_length, policy.max_response_length, config.rollout.slots
-    prompt, response, slots = (each or other for each, other in zip(given, usual, strict=True))
+    prompt, response, slots = (wish or other for wish, other in zip(given, usual, strict=True))
     return prompt, response, slots
 
 

@@ -94,7 +94,7 @@ def load_benchmark(spec: EvaluationSpec, pool: BenchmarkPool | None) -> CodeBenc
         return BigCodeBench(name, bigcodebench.load_tasks(path), judging)
     if spec.semantics == "evalplus":
         return EvalPlus(name, load_problems(name, path), judging)
-    return CheckScripts(name, [each for each in load_questions(path) if each.data_source == name], judging)
+    return CheckScripts(name, [question for question in load_questions(path) if question.data_source == name], judging)
 
 
 def _has_ground_truths(benchmark: CodeBenchmark) -> bool:
@@ -114,7 +114,7 @@ def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = Fals
     if completions == GROUND_TRUTH:
         return [Attempt(question.id, 0, question.ground_truth) for question in benchmark.questions]
     if completions == MUTATED:
-        drawn = ((each.id, drawn_mutants(each.ground_truth, 1, each.id)) for each in benchmark.questions)
+        drawn = ((q.id, drawn_mutants(q.ground_truth, 1, q.id)) for q in benchmark.questions)
         return [Attempt(id, 0, program) for id, programs in drawn for program in programs]
     questions = {question.id.lower(): question for question in benchmark.questions}
     count: Counter[str] = Counter()
@@ -139,7 +139,7 @@ def given_attempts(completions: str, benchmark: CodeBenchmark, part: bool = Fals
 
 def _broken(evaluation: Evaluation, benchmark: CodeBenchmark, given: Sequence[Attempt] | None) -> dict[str, str]:
     """Returns the questions that are left out, with the reasons. Raises BadInput where those are all."""
-    asked = {question.id for question in benchmark.questions} if given is None else {each.question_id for each in given}
+    asked = {q.id for q in benchmark.questions} if given is None else {a.question_id for a in given}
     if _has_ground_truths(benchmark):
         with evaluation.shown("ground truths", len(asked)) as advance:
             broken = broken_questions(benchmark, asked, advance)

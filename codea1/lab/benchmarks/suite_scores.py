@@ -171,7 +171,7 @@ def _coverage_at(benchmark: SuiteBenchmark) -> list[int]:
 def _coverage(benchmark: SuiteBenchmark, task: SuiteTask, runs: Sequence[TracedRun]) -> dict[str, list[float]]:
     covering = [run.arcs for run in runs if run.verdict in benchmark.covering]
     firsts = {k: frozenset().union(*covering[:k]) for k in _coverage_at(benchmark)}
-    return {str(k): [*each] for k, each in zip(firsts, coverage_of(task.program, [*firsts.values()]), strict=True)}
+    return {str(k): [*lines] for k, lines in zip(firsts, coverage_of(task.program, [*firsts.values()]), strict=True)}
 
 
 def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[tuple[float, float]]:

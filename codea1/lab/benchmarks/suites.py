@@ -218,4 +218,4 @@ def ask_in_rounds(
 
 def suite_of_asserts(answer: str, entry_point: str) -> list[str]:
     """Returns the tests in an answer of `ask_for_asserts`, each complete by itself."""
-    return [each.test.text if each.test else each.source for each in parse_suite(answer, entry_point).asserts]
+    return [item.test.text if item.test else item.source for item in parse_suite(answer, entry_point).asserts]

@@ -37,7 +37,7 @@ MOST = flags.DEFINE_integer("most", None, "paid forgeries that leave the exit co
 def main(grader: str) -> None:
     siege = besiege(grader, GraderCommand.read(grader, PYTHON.value), attempts(), SECONDS.value, JOBS.value)
     if not siege.of(RIGHT, said=PAID):
-        first = next((f": {each.why}" for each in siege.of(RIGHT) if each.why), "")
+        first = next((f": {judged.why}" for judged in siege.of(RIGHT) if judged.why), "")
         raise BadInput(f"{grader} paid none of {len(siege.of(RIGHT))} right programs, so no score can be given{first}.")
     if siege.asked(WRONG) and len(siege.of(WRONG, said=PAID)) == siege.asked(WRONG):
         raise BadInput(f"{grader} paid all of {siege.asked(WRONG)} plain wrong programs, so no score can be given.")
@@ -47,9 +47,9 @@ def main(grader: str) -> None:
             write_atomically(folder / f"siege.{suffix}", text)
     console = Console(highlight=False)
     console.print(siege.table().terminal(f"Siege of {grader}"), Text(siege.summary()))
-    for each in siege.misjudged:
+    for case in siege.misjudged:
         console.print(
-            Text(f"control judged wrongly: {each.attempt.question}, {each.attempt.name}: {each.said} {each.why}")
+            Text(f"control judged wrongly: {case.attempt.question}, {case.attempt.name}: {case.said} {case.why}")
         )
     if MOST.value is not None and (len(siege.forged) > MOST.value or siege.misjudged):
         sys.exit(1)

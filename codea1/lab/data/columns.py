@@ -32,7 +32,7 @@ class Columns:
 
 def are_texts(value: object) -> TypeGuard[list[str]]:
     """Returns whether a value is a list of texts."""
-    return isinstance(value, list) and all(isinstance(each, str) for each in value)
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
 def value_of(row: Row, name: str, where: str) -> Any:
@@ -69,9 +69,9 @@ def unpacked(value: Any, where: str) -> Any:
 def _records(value: dict | list) -> list[dict[str, Any]]:
     """Returns a list of records, which Parquet may hold as a record of lists. Raises ValueError: of unequal lengths."""
     if isinstance(value, dict):
-        columns = {name: each for name, each in value.items() if isinstance(each, list)}
-        return [dict(zip(columns, each, strict=True)) for each in zip(*columns.values(), strict=True)]
-    return value if all(isinstance(each, dict) for each in value) else []
+        columns = {name: column for name, column in value.items() if isinstance(column, list)}
+        return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    return value if all(isinstance(item, dict) for item in value) else []
 
 
 def programs_of(value: Any, where: str, *, passing: bool) -> list[str]:
@@ -85,18 +85,18 @@ def programs_of(value: Any, where: str, *, passing: bool) -> list[str]:
     if isinstance(value, str):
         value = unpacked(value, where) if value.lstrip().startswith("[") else [value] if value.strip() else []
     if are_texts(value := value or []):
-        return [extract_program(each).source if "```" in each else each for each in value]
+        return [extract_program(answer).source if "```" in answer else answer for answer in value]
     try:
         records = _records(value) if isinstance(value, list | dict) else []
     except ValueError:
         raise BadInput(f"{where} has lists of unequal lengths.") from None
     if not records and value and not isinstance(value, dict):
         raise BadInput(f"{where} is not a list of texts.")
-    rates = (each.get("pass_rate", float(passing)) for each in records)
-    fitting = (each for each, rate in zip(records, rates, strict=True) if (rate == 1) is passing and _is_python(each))
+    rates = (record.get("pass_rate", float(passing)) for record in records)
+    fitting = (r for r, rate in zip(records, rates, strict=True) if (rate == 1) is passing and _is_python(r))
     names = ("code", "solution", "completion")
-    texts = [next((each[name] for name in names if name in each), None) for each in fitting]
-    return programs_of([each for each in texts if isinstance(each, str)], where, passing=passing)
+    texts = [next((record[name] for name in names if name in record), None) for record in fitting]
+    return programs_of([text for text in texts if isinstance(text, str)], where, passing=passing)
 
 
 def _is_python(record: Mapping[str, Any]) -> bool:
@@ -127,15 +127,15 @@ class IOPairs:
         except ValueError:
             return UNPAIRED
         is_known = records or not value or (isinstance(value, dict) and "input" in value)  # there, lists without items
-        if not is_known or not all({"input", "output"} <= each.keys() for each in records):
+        if not is_known or not all({"input", "output"} <= record.keys() for record in records):
             raise BadInput(f"{where} has no tests in a form that is known.")
-        for each in records:
-            about = unpacked(each.get("metadata") or {}, where)
-            named = each.get("fn_name") or (about.get("func_name") if isinstance(about, dict) else "")
+        for record in records:
+            about = unpacked(record.get("metadata") or {}, where)
+            named = record.get("fn_name") or (about.get("func_name") if isinstance(about, dict) else "")
             self.function = self.function or str(named or "")
-            self.by_line |= each.get("testtype") == "functional"
-            self.inputs.append(each["input"])
-            self.outputs.append(each["output"])
+            self.by_line |= record.get("testtype") == "functional"
+            self.inputs.append(record["input"])
+            self.outputs.append(record["output"])
         return ""
 
     def calls(self) -> Iterator[tuple[list, Any]]:

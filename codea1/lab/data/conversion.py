@@ -75,12 +75,12 @@ class Converted:
     @property
     def kept(self) -> list[Question]:
         """The questions of the training set."""
-        return [each.question for each in self.outcomes if each.question]
+        return [outcome.question for outcome in self.outcomes if outcome.question]
 
     @property
     def left_out(self) -> list[RowOutcome]:
         """The rows that are no question of it."""
-        return [each for each in self.outcomes if not each.question]
+        return [outcome for outcome in self.outcomes if not outcome.question]
 
 
 def converted(
@@ -256,11 +256,11 @@ def make_training_set(
     _show(result, {part: len(parted[part]) for part in shares})
     if not result.kept:
         parts.remove()
-        words = (f"; {each.where}: {each.reason}{each.detail and f' ({each.detail})'}" for each in result.left_out)
+        words = (f"; {row.where}: {row.reason}{row.detail and f' ({row.detail})'}" for row in result.left_out)
         raise BadInput(f"no question is left, so nothing was written{next(words, '')}.")
     lines = [
-        json.dumps({"row": each.where, "question_id": each.id, "reason": each.reason, "detail": each.detail})
-        for each in result.left_out
+        json.dumps({"row": left.where, "question_id": left.id, "reason": left.reason, "detail": left.detail})
+        for left in result.left_out
     ]
     write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
     for part, questions in parted.items():
@@ -310,7 +310,7 @@ def _outputs(path: epath.Path, folder: epath.Path, shares: Mapping[str, int]) ->
     if exists(list(outputs.values())[-1]):
         of_parts = f"; {folder} went into it and can be removed" if exists(folder) else ""
         raise BadInput(f"output {path} is there already{of_parts}.")
-    above = next((each for each in path.parents if not is_remote(path) and exists(each)), None)
+    above = next((parent for parent in path.parents if not is_remote(path) and exists(parent)), None)
     if above and not is_folder(above):
         raise BadInput(f"output {path} cannot be written: {above} is no folder.")
     return outputs
@@ -349,7 +349,7 @@ def _why_no_row(format: Format, file: str) -> str:
 def _show(result: Converted, parts: Mapping[str, int]) -> None:
     left = len(result.outcomes)
     rows = [("rows read", "", f"{left:,}")]
-    for reason, count in Counter(each.reason for each in result.left_out).most_common():
+    for reason, count in Counter(outcome.reason for outcome in result.left_out).most_common():
         left -= count
         rows.append((f"left out: {reason}", f"{count:,}", f"{left:,}"))
     tests = sum(len(question.golden_tests) for question in result.kept)
@@ -357,13 +357,13 @@ def _show(result: Converted, parts: Mapping[str, int]) -> None:
     mutants = sum(len(question.mutants) for question in result.kept)
     what = f"kept, with {tests:,} golden tests, {scripts:,} check scripts and {mutants:,} mutants"
     rows.append((what, f"{len(result.kept):,}", f"{left:,}"))
-    lost = Counter(f"check scripts left out: {each.lost_script}" for each in result.outcomes if each.lost_script)
+    lost = Counter(f"check scripts left out: {kept.lost_script}" for kept in result.outcomes if kept.lost_script)
     slow = f"kept with a solution that takes more than {SLOW_SECONDS:g} s for a test"
     more = {
-        "mutants left out that pass all tests": sum(each.unexposed for each in result.outcomes),
-        "tests left out: no data, or more than 64 KiB of it": sum(each.unread for each in result.outcomes),
-        slow: sum(each.is_slow for each in result.outcomes),
-        "kept without a solution: not run, for method=golden": sum(not each.ground_truth for each in result.kept),
+        "mutants left out that pass all tests": sum(outcome.unexposed for outcome in result.outcomes),
+        "tests left out: no data, or more than 64 KiB of it": sum(outcome.unread for outcome in result.outcomes),
+        slow: sum(outcome.is_slow for outcome in result.outcomes),
+        "kept without a solution: not run, for method=golden": sum(not outcome.ground_truth for outcome in result.kept),
     }
     dropped = sum((Counter(outcome.dropped) for outcome in result.outcomes), Counter())
     lost += Counter({f"tests left out: {reason}": count for reason, count in dropped.items()})

@@ -55,7 +55,7 @@ def defined_in(program: str) -> list[str]:
         if isinstance(node, ast.FunctionDef):
             names.append(node.name)
         elif isinstance(node, ast.ClassDef):
-            names += [f"{node.name}().{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)]
+            names += [f"{node.name}().{child.name}" for child in node.body if isinstance(child, ast.FunctionDef)]
     return names
 
 
@@ -79,12 +79,12 @@ class Draft:
         if called and called not in PROGRAMS:
             return self._of_calls(called, pairs)
         for key in ("inputs", "outputs"):
-            if not all(isinstance(each, str) or are_texts(each) for each in getattr(pairs, key)):
+            if not all(isinstance(text, str) or are_texts(text) for text in getattr(pairs, key)):
                 return NOT_TEXTS.format(key)
         if len(pairs.inputs) != len(pairs.outputs):
             return UNPAIRED
         halves = (pairs.inputs, pairs.outputs)  # of texts, or of lists of lines
-        texts = [[each if isinstance(each, str) else "\n".join(each) for each in half] for half in halves]
+        texts = [[text if isinstance(text, str) else "\n".join(text) for text in half] for half in halves]
         called = called or (STDOUT_TOKENS if any(map(has_decimals, texts[1])) else STDOUT)
         asserts = (f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True))
         return self._solved(called, self.task, _read(called, asserts), script_of_held=False)
@@ -108,7 +108,7 @@ class Draft:
 
         What defines `check(candidate)` is its check script.
         """
-        sound = [each for each in sources if parsed(each)]
+        sound = [source for source in sources if parsed(source)]
         module = parsed(source := "\n".join(sound))
         if not module or not module.body:
             return UNPARSED_TESTS
@@ -116,9 +116,9 @@ class Draft:
         checks = [check for check in checks if check.args.args]
         parameters = {check.args.args[0].arg for check in checks}
         functions = (node.func for node in ast.walk(module) if isinstance(node, ast.Call))
-        calls = [each.id for each in functions if isinstance(each, ast.Name)]
+        calls = [function.id for function in functions if isinstance(function, ast.Name)]
         defined = {name for program in self.programs for name in defined_in(program)} or {*calls} - parameters
-        name = self.function or next((each for each in calls if each in defined), "")
+        name = self.function or next((other for other in calls if other in defined), "")
         called = self._entry_point(name) if name else None
         if called is None:
             return NO_FUNCTION
@@ -142,8 +142,8 @@ class Draft:
         if not self.programs:
             owner = re.search(_CLASS.format(re.escape(name)), f"{self.starter}\n{self.task}")
             return f"{owner[1]}().{name}" if owner else name
-        defined = (each for program in self.programs for each in defined_in(program))
-        called = next((each for each in defined if each in (name, f"{each.partition('.')[0]}.{name}")), None)
+        defined = (other for program in self.programs for other in defined_in(program))
+        called = next((other for other in defined if other in (name, f"{other.partition('.')[0]}.{name}")), None)
         self.programs = [program for program in self.programs if called in defined_in(program)]
         self.wrong = [program for program in self.wrong if called in defined_in(program)]
         return called

@@ -90,7 +90,7 @@ def read_mbpp(row: Row, where: str) -> Question | str:
     if not modules:
         return UNPARSED_TESTS
     nodes, defined = [node for module in modules for node in module.body], defined_in(program)
-    called = [node.func for each in nodes for node in ast.walk(each) if isinstance(node, ast.Call)]
+    called = [node.func for tree in nodes for node in ast.walk(tree) if isinstance(node, ast.Call)]
     name = next((node.id for node in called if isinstance(node, ast.Name) and node.id in defined), None)
     if name is None:
         return NO_FUNCTION
@@ -159,7 +159,7 @@ def _check_body(script: str, called: ast.expr) -> list[ast.stmt]:
     body = (parsed(script) or ast.Module([], [])).body
     for node in body:
         if isinstance(node, ast.FunctionDef) and node.name == "check" and node.args.args:
-            return [_Renamed(node.args.args[0].arg, called).visit(each) for each in node.body]
+            return [_Renamed(node.args.args[0].arg, called).visit(child) for child in node.body]
     return []
 
 
@@ -183,7 +183,7 @@ def read_leetcode(row: Row, where: str) -> Question | str:
     if not body:
         return NO_TESTS
     called = _check_body(row["test"], ast.Name("candidate"))
-    script = _script_of([ast.unparse(ast.fix_missing_locations(each)) for each in called])
+    script = _script_of([ast.unparse(ast.fix_missing_locations(child)) for child in called])
     id, tests = f"leetcode/{row['task_id']}", _stated([*map(ast.fix_missing_locations, body)], name)
     return Question(
         id, None, asked, asked, program, name, script, tests, data_source="leetcode", preamble=row["prompt"]
@@ -201,7 +201,7 @@ def read_kodcode(row: Row, where: str, max_pass_rate: float) -> Question | str:
     """
     _require(row, where, **KODCODE)
     infos, share = row["test_info"], row["gpt_pass_percentage"]
-    if not all(isinstance(each, dict) for each in infos or ()):
+    if not all(isinstance(info, dict) for info in infos or ()):
         raise BadInput(f"{where} ({row['question_id']}): test_info is not a list of records.")
     if any(row[name] is None for name in KODCODE if name != "test_info"):
         return INCOMPLETE
@@ -313,7 +313,7 @@ def read_quixbugs(row: Row, where: str) -> Question | str:
     if not all(isinstance(test, list) and len(test) == 2 for test in row["tests"]):
         return NO_PAIR
     code = ast.unparse(ast.Module([node for node in tree.body if not isinstance(node, ast.Expr)], []))
-    given = [(each if isinstance(each, list) else [each], value) for each, value in row["tests"]]
+    given = [(arguments if isinstance(arguments, list) else [arguments], value) for arguments, value in row["tests"]]
     calls = ((f"{name}({', '.join(map(source_of, arguments))})", value) for arguments, value in given)
     tests = tuple(f"assert {call} == {source_of(value)}" for call, value in calls)
     problem = declared(task, declaration(row["right"], name))

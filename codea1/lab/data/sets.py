@@ -30,32 +30,32 @@ def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
 
     Raises BadInput: a column is missing, or holds what none of the known forms is.
     """
-    task = value_of(row, next((each for each in columns.problem if each in row), columns.problem[-1]), where)
+    task = value_of(row, next((column for column in columns.problem if column in row), columns.problem[-1]), where)
     if isinstance(task, list):  # of messages
         task = task[-1].get("content") if task and isinstance(task[-1], dict) else None
     if not isinstance(task, str):
         raise BadInput(f"{where}: {columns.problem[-1]} is {type(task).__name__}.")
     solutions = programs_of(value_of(row, columns.solutions, where), f"{where}: {columns.solutions}", passing=True)
     wrong = programs_of(value_of(row, columns.wrong, where), f"{where}: {columns.wrong}", passing=False)
-    tests = [unpacked(value_of(row, each, where), f"{where}: {each}") for each in columns.tests]
+    tests = [unpacked(value_of(row, column, where), f"{where}: {column}") for column in columns.tests]
     given = value_of(row, columns.function, where) if columns.function.partition(".")[0] in row else None
     if not isinstance(given, str | None):
         return NO_NAME
     if columns.solutions and not solutions:
         return NO_SOLUTION
-    programs = [*islice((each for each in solutions if parsed(each) is not None), MAX_SOLUTIONS)]  # some are Python 2
+    programs = [*islice((text for text in solutions if parsed(text) is not None), MAX_SOLUTIONS)]  # some are Python 2
     if solutions and not programs:
         return UNPARSED
-    id = next((row[each] for each in columns.id if row.get(each) is not None), None)
+    id = next((row[column] for column in columns.id if row.get(column) is not None), None)
     id = digest_of(task.encode(errors="replace").decode())[:16] if id is None else id
     starter = str((columns.starter and row.get(columns.starter)) or "")
-    wrong = [each for each in wrong if parsed(each) is not None]
+    wrong = [program for program in wrong if parsed(program) is not None]
     draft = Draft(f"{name}/{id}", name, task, starter, given or "", programs, wrong)
-    if all(isinstance(each, str) or are_texts(each) for each in tests) and any(tests):
-        return draft.of_asserts([*chain.from_iterable([each] if isinstance(each, str) else each for each in tests)])
+    if all(isinstance(test, str) or are_texts(test) for test in tests) and any(tests):
+        return draft.of_asserts([*chain.from_iterable([test] if isinstance(test, str) else test for test in tests)])
     pairs = IOPairs()
-    for each, column in zip(tests, columns.tests, strict=True):
-        if reason := pairs.add(each, f"{where}: {column}"):
+    for test, column in zip(tests, columns.tests, strict=True):
+        if reason := pairs.add(test, f"{where}: {column}"):
             return reason
     return draft.of_pairs(pairs)
 

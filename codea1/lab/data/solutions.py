@@ -141,7 +141,7 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
         answers = yield from _answers(Judge(question, grader), tests)
         pairs = list(zip(tests, answers, strict=True))
         as_json = answers_are_json or solved.as_json
-        held = [test for each in pairs if (test := _held(*each, as_json, solved.as_json)) is not None]
+        held = [test for pair in pairs if (test := _held(*pair, as_json, solved.as_json)) is not None]
         all_tried.append(_Tried(question, answers, held))
         if len(held) == len(tests):
             break
@@ -220,7 +220,7 @@ def _from_the_smallest(tests: Sequence[CallTest]) -> list[int]:
 def _is_exposed(judge: Judge, mutant: str, tests: Sequence[CallTest], passes_check: bool) -> Awaiting[bool]:
     """Returns whether a golden test fails a mutant or, where the ground truth passes it, the check script."""
     verdicts = (yield from _graded(judge, mutant, tests)).verdicts
-    if Verdict.INFRA not in verdicts and any(each is not Verdict.PASS for each in verdicts):
+    if Verdict.INFRA not in verdicts and any(verdict is not Verdict.PASS for verdict in verdicts):
         return True
     return passes_check and (yield from _checked(judge, mutant)).verdict is not Verdict.PASS
 
@@ -276,4 +276,4 @@ def _held(test: CallTest, answer: GroundTruthAnswer, as_json: bool, may_be_wrapp
 
 
 def _as_lists(value: Any) -> Any:
-    return [_as_lists(each) for each in value] if type(value) in (list, tuple) else value
+    return [_as_lists(item) for item in value] if type(value) in (list, tuple) else value

@@ -115,7 +115,7 @@ def audits(rows: Sequence[Mapping[str, Any]]) -> list[Audit]:
 
 def table_of(of_players: Sequence[Audit]) -> TextTable:
     """Returns how each side and the gap of each player changed."""
-    sides = [(each.player, side) for each in of_players for side in (each.paid, each.hidden, each.gap)]
+    sides = [(player.player, side) for player in of_players for side in (player.paid, player.hidden, player.gap)]
     rows = [(player, side.label, side.ends, side.change_with_bounds) for player, side in sides]
     return TextTable(("player", "", "first → last tenth", "change"), rows, left=2)
 

@@ -48,7 +48,7 @@ def page(
     worst = [row for row in rows if row.get("code/paid_but_wrong") and row["step"] in steps]
     most = [max(worst, key=lambda row: row["code/paid_but_wrong"])["step"]] if worst else []
     shown = sorted({*steps[:1], *most, *steps[-1:]})
-    questions = [each for step in shown for each in _questions(step, samples.for_people(step))]
+    questions = [question for step in shown for question in _questions(step, samples.for_people(step))]
     data = json.dumps({"panels": _panels(rows), "questions": questions}, allow_nan=False).replace("<", "\\u003c")
     return _TEMPLATE.render(name=name, warnings=warnings, title=title, table=table, legend=LEGEND.html(), data=data)
 
@@ -58,12 +58,12 @@ def _panels(rows: Rows) -> list[dict[str, Any]]:
     for panel in PANELS:
         if panel.is_drawn(rows):
             series, width = [], 1
-            for each in panel.series:
-                steps, values = points(rows, each.metric)
+            for line in panel.series:
+                steps, values = points(rows, line.metric)
                 if len(steps):
                     own = 1 if panel.measured else smoothing_width(len(steps))
                     smooth, width = smoothed(values, own).tolist() if own > 1 else [], max(own, width)
-                    drawn_as = {"label": each.label, "color": each.color, "smoothed": smooth}
+                    drawn_as = {"label": line.label, "color": line.color, "smoothed": smooth}
                     series.append(drawn_as | {"steps": steps.tolist(), "values": values.tolist()})
             kind = {"share": panel.share, "measured": panel.measured, "width": width}
             drawn.append({"title": panel.title, **kind, "series": series})
@@ -89,7 +89,7 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
             solution |= {"right": row.get("passes_check"), "paid": is_whole(row["reward"])}
         else:
             asserts = row.get("asserts") or ()
-            lines = [(_line(each), _kind(each)) for each in asserts] or [(row.get("text", ""), "")]
+            lines = [(_line(item), _kind(item)) for item in asserts] or [(row.get("text", ""), "")]
             kinds = {kind for _, kind in lines}
             validity = row["reward_parts"].get("validity")
             suite = {"number": row["suite"], "reward": row["reward"], "validity": validity, "lines": lines}
@@ -97,7 +97,7 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
     questions = [question | {"solutions": list(question["solutions"].values())} for question in found.values()]
 
     def is_fooled(question: Mapping[str, Any]) -> bool:
-        return any(each["paid"] and each["right"] is False for each in question["solutions"])
+        return any(solution["paid"] and solution["right"] is False for solution in question["solutions"])
 
     return sorted(questions, key=is_fooled, reverse=True)[:MAX_QUESTIONS]
 

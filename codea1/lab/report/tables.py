@@ -98,7 +98,7 @@ def label(metric: str, without: int = 0) -> str:
 def undefined(*sides: Mapping[str, Any]) -> int:
     """Returns how many questions have no value, or lack a factor of it, on any side of a metric of an evaluation."""
     questions = zip(*(side["per_question"] for side in sides), strict=True)
-    flat = ([part for value in each for part in (value if isinstance(value, list) else [value])] for each in questions)
+    flat = ([part for value in row for part in (value if isinstance(value, list) else [value])] for row in questions)
     return sum(any(part is None or math.isnan(part) for part in parts) for parts in flat)
 
 

@@ -31,27 +31,27 @@ def diagnose(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
       NaN where there was nothing to take a share of.
     """
     suites = [row for row in rows if row["player"] == "test"]
-    asserts = [each for suite in suites for each in suite["asserts"]]
-    asked = [each for each in asserts if each["mark"] not in _NOT_ASKED]
-    answered = [each["mark"] for each in asked if each["mark"] in (Mark.RIGHT, Mark.WRONG_ANSWER)]
-    run = [each for each in asked if each["verdict"] is not None]
-    kills = [each["verdict"] for each in run if each["verdict"] in FAILED]
+    asserts = [item for suite in suites for item in suite["asserts"]]
+    asked = [item for item in asserts if item["mark"] not in _NOT_ASKED]
+    answered = [item["mark"] for item in asked if item["mark"] in (Mark.RIGHT, Mark.WRONG_ANSWER)]
+    run = [item for item in asked if item["verdict"] is not None]
+    kills = [item["verdict"] for item in run if item["verdict"] in FAILED]
     return {
         "asserts": _share(len(asserts), len(suites)),
         "suite_tokens": _share(sum(len(suite["token_ids"]) for suite in suites), len(suites)),
         "distinct_calls": _distinct_calls(suites),
         "wrong_answers": _share(answered.count(Mark.WRONG_ANSWER), len(answered)),
-        "unstable_truths": _share(sum(each["detail"] in ("disagrees", "set order") for each in asked), len(asked)),
+        "unstable_truths": _share(sum(item["detail"] in ("disagrees", "set order") for item in asked), len(asked)),
         "kills_by_error": _share(kills.count(Verdict.ERROR), len(kills)),
         "kills_by_timeout": _share(kills.count(Verdict.TIMEOUT), len(kills)),
-        "not_run": _share(sum(each["verdict"] == Verdict.NOT_RUN for each in run), len(run)),
+        "not_run": _share(sum(item["verdict"] == Verdict.NOT_RUN for item in run), len(run)),
     }
 
 
 def _distinct_calls(suites: Iterable[Mapping[str, Any]]) -> float:
     calls: dict[tuple[str, int], list[str]] = {}
     for suite in suites:
-        made = [each["call"] for each in suite["asserts"] if each["call"] is not None]
+        made = [item["call"] for item in suite["asserts"] if item["call"] is not None]
         calls.setdefault((suite["question_id"], suite["solution"]), []).extend(made)
     shares = [len(set(made)) / len(made) for made in calls.values() if made]
     return _share(sum(shares), len(shares))

@@ -112,7 +112,7 @@ def judge(duel: Duel, question: Question, grader: Grader) -> ProvenDuel | None:
     answer = f"raises {graded.details[-1]}" if graded.verdicts[-1] is Verdict.ERROR else "does not end in time"
     if own.usable:
         answer = f"answers {source_of(decode_exact(own.value))}"
-    others = sorted(duel.others, key=lambda each: (each[0] == duel.step, -_resemblance(each[1], duel.program)))
+    others = sorted(duel.others, key=lambda other: (other[0] == duel.step, -_resemblance(other[1], duel.program)))
     for later in others[:_TRIED]:
         passes = [*judged.grade(later[1], [*fixed, duel.test]).result().verdicts]
         if question.check_script:

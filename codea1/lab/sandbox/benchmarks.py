@@ -327,7 +327,7 @@ def required_tests(source: str) -> list[str]:
     """Returns the names of the tests in TEST_CLASS, as they are written. Raises ValueError when there are none."""
     for node in ast.parse(source).body:
         if isinstance(node, ast.ClassDef) and node.name == TEST_CLASS:
-            functions = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
-            if names := {each.name for each in functions if each.name.startswith("test")}:
+            functions = [child for child in node.body if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)]
+            if names := {child.name for child in functions if child.name.startswith("test")}:
                 return sorted(names)
     raise ValueError(f"there is no class {TEST_CLASS} with tests")

@@ -68,11 +68,11 @@ def attempts() -> tuple[Challenge, ...]:
     found = []
     for question, table in _read(_FOLDER / "questions.toml").items():
         for kind in (RIGHT, WRONG):
-            found += [Challenge(f"{kind} {n}", kind, question, each) for n, each in enumerate(table[kind], start=1)]
+            found += [Challenge(f"{kind} {n}", kind, question, code) for n, code in enumerate(table[kind], start=1)]
     for path in _files():
-        for each in _read(path)["forgery"]:
-            earlier = tuple(each.get("earlier", ()))
-            found.append(Challenge(each["name"], path.stem, each["question"], each["program"], earlier, each["source"]))
+        for row in _read(path)["forgery"]:
+            earlier = tuple(row.get("earlier", ()))
+            found.append(Challenge(row["name"], path.stem, row["question"], row["program"], earlier, row["source"]))
     return tuple(found)
 
 
@@ -96,4 +96,4 @@ def _question(name: str, table: dict[str, Any]) -> dict[str, Any]:
 def _test(source: str) -> dict[str, Any]:
     compared: Any = ast.parse(source).body[0]
     call, (expected,) = compared.test.left, compared.test.comparators
-    return {"arguments": [ast.literal_eval(each) for each in call.args], "expected": ast.literal_eval(expected)}
+    return {"arguments": [ast.literal_eval(argument) for argument in call.args], "expected": ast.literal_eval(expected)}

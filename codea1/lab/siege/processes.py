@@ -72,8 +72,8 @@ class GraderProcess:
         try:
             if self._command.forks:
                 return self._verdict({"question": question, "program": program, "earlier": earlier})
-            for each in earlier:
-                self._verdict({"question": question, "program": each})
+            for previous in earlier:
+                self._verdict({"question": question, "program": previous})
             return self._verdict({"question": question, "program": program})
         except (EOFError, BrokenPipeError):
             self.end()

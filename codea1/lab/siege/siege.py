@@ -37,8 +37,8 @@ class Siege:
 
     def of(self, *kinds: str, said: str = "") -> list[Ruling]:
         """Returns the attempts of some families, or with no family all forgeries, of which a grader said this."""
-        own = [each for each in self.judged if each.attempt.family in kinds or (not kinds and each.attempt.is_forgery)]
-        return [each for each in own if not said or each.said == said]
+        own = [case for case in self.judged if case.attempt.family in kinds or (not kinds and case.attempt.is_forgery)]
+        return [case for case in own if not said or case.said == said]
 
     @property
     def forged(self) -> list[Ruling]:
@@ -52,7 +52,7 @@ class Siege:
     @property
     def misjudged(self) -> list[Ruling]:
         """The controls that were judged wrongly: right programs that were not paid, and wrong ones that were."""
-        refused = [each for each in self.of(RIGHT) if each.said in (NOT_PAID, DIED)]
+        refused = [case for case in self.of(RIGHT) if case.said in (NOT_PAID, DIED)]
         return refused + self.of(WRONG, said=PAID)
 
     def summary(self) -> str:
@@ -67,9 +67,9 @@ class Siege:
         """Returns the table by family."""
         rows = []
         for name, family in families().items():
-            counts = Counter(each.said for each in self.of(name))
+            counts = Counter(case.said for case in self.of(name))
             rows.append([family.title, *(str(counts[said]) for said in _SAYINGS)])
-        total = Counter(each.said for each in self.of())
+        total = Counter(case.said for case in self.of())
         return TextTable(["family", *_SAYINGS], [*rows, ["all", *(str(total[said]) for said in _SAYINGS)]])
 
     def markdown(self) -> str:
@@ -79,21 +79,21 @@ class Siege:
             parts.append(self.causes().markdown())
         for title, found in self._shown():
             parts.append(f"## {title}")
-            for each in found:
-                programs = (f"```python\n{program.strip()}\n```" for program in _programs(each.attempt))
-                parts += [f"### {_heading(each)}", "\n".join(f"- {line}" for line in _about(each)), *programs]
+            for case in found:
+                programs = (f"```python\n{program.strip()}\n```" for program in _programs(case.attempt))
+                parts += [f"### {_heading(case)}", "\n".join(f"- {line}" for line in _about(case)), *programs]
         return "\n\n".join(parts) + "\n"
 
     def causes(self) -> TextTable:
         """Returns how the families work of which a forgery was paid, and the known defences."""
-        paid = {each.attempt.family for each in self.forged}
-        rows = [[each.title, each.works, each.defence] for name, each in families().items() if name in paid]
+        paid = {case.attempt.family for case in self.forged}
+        rows = [[family.title, family.works, family.defence] for name, family in families().items() if name in paid]
         return TextTable(["family that was paid", "how it works", "the known defence"], rows, left=3)
 
     def json(self) -> str:
         """Returns the counts and every attempt with what was said of it."""
-        families_ = {name: Counter(each.said for each in self.of(name)) for name in (*families(), RIGHT, WRONG)}
-        rows = [{**asdict(each.attempt), "said": each.said, "why": each.why} for each in self.judged]
+        families_ = {name: Counter(case.said for case in self.of(name)) for name in (*families(), RIGHT, WRONG)}
+        rows = [{**asdict(case.attempt), "said": case.said, "why": case.why} for case in self.judged]
         counts = {"paid": len(self.forged), "asked": self.asked()}
         return json.dumps({"grader": self.grader, **counts, "families": families_, "attempts": rows}, indent=1) + "\n"
 

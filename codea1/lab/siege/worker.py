@@ -50,9 +50,9 @@ def _judge(function: Callable[[Any, str], Any], request: dict[str, Any], answers
     said = {word: _answer(request["id"], b'"paid": ' + word) for word in (b"true", b"false", b"null")}
     question, earlier, program = request["question"], request["earlier"], request["program"]
     try:
-        for each in earlier:
+        for previous in earlier:
             try:
-                function(question, each)
+                function(question, previous)
             except Exception:
                 continue  # only what it leaves behind counts
         paid = function(question, program)

@@ -53,8 +53,8 @@ def _values(table: Table) -> TextTable:
 def _differences(table: Table) -> TextTable:
     rows = []
     for row in table.rows:
-        for title in dict.fromkeys(each.against for cell in row.cells for each in cell.comparisons):
-            compared = ({each.against: each for each in cell.comparisons}.get(title) for cell in row.cells)
+        for title in dict.fromkeys(pair.against for cell in row.cells for pair in cell.comparisons):
+            compared = ({pair.against: pair for pair in cell.comparisons}.get(title) for cell in row.cells)
             rows.append([_escaped(f"{row.title} - {title}"), *map(_comparison, compared)])
     return TextTable(["difference", *(_escaped(column.title) for column in table.columns)], rows)
 
@@ -73,10 +73,10 @@ def _notes(table: Table) -> Iterator[str]:
             "Differences are paired by question and seed, over the seeds that both rows have and the questions that "
             "are defined for both."
         )
-    if count := sum(not math.isnan(each.p_holm) for each in table.comparisons):
+    if count := sum(not math.isnan(pair.p_holm) for pair in table.comparisons):
         which = "primary comparisons" if table.layout.seeds else "comparisons"
         yield f"P-values are corrected for {count} {which} of this table (Holm), and what is below {CLEAR:g} is bold."
-    if any(math.isnan(each.p_holm) for each in table.comparisons) and max(counts, default=0) < SEEDS_TO_COMPARE:
+    if any(math.isnan(pair.p_holm) for pair in table.comparisons) and max(counts, default=0) < SEEDS_TO_COMPARE:
         yield (
             f"A difference without a p-value is over fewer than {SEEDS_TO_COMPARE} seeds: it says how these runs "
             "differ, and not the methods."

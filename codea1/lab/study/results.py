@@ -130,7 +130,7 @@ class Result:
     def early(self) -> list[int]:
         """The steps before the run's last at which it was measured last."""
         measured = self.evaluations.items()
-        steps = {each["step"] for (split, moment, _), each in measured if moment == "after" and split != "validation"}
+        steps = {row["step"] for (split, moment, _), row in measured if moment == "after" and split != "validation"}
         return sorted(step for step in steps if step < self.fields.get("steps", 0))
 
     @property
@@ -192,7 +192,7 @@ def stacked(seeds: Sequence[Sequence[Measured]], what: str) -> list[Scores]:
 
 def same_questions(measured: Sequence[Measured]) -> bool:
     """Returns whether all are of the same questions in the same order, by their ids."""
-    return len({each.question_ids for each in measured}) == 1
+    return len({result.question_ids for result in measured}) == 1
 
 
 def require_seeds_of_one_arm(results: Sequence[Result]) -> None:

@@ -108,9 +108,9 @@ def sizes(results: Iterable[Result]) -> list[str]:
 def seeds_of(results: Iterable[Result], size: str, arm: str, split: str = "") -> dict[int, Result]:
     """Returns the runs of an arm by seed. Raises BadInput: their configs differ in more."""
     place = size, split, arm
-    runs = [each for each in results if each.trains and (each.size, each.run.split, each.run.arm) == place]
+    runs = [result for result in results if result.trains and (result.size, result.run.split, result.run.arm) == place]
     require_seeds_of_one_arm(runs)
-    return {each.run.seed: each for each in sorted(runs, key=lambda each: each.run.seed)}
+    return {result.run.seed: result for result in sorted(runs, key=lambda result: result.run.seed)}
 
 
 class _Filling:
@@ -171,7 +171,7 @@ class _Filling:
         for seed in sorted({result.run.seed for result in runs}):
             taken = []
             for measure in column.measures:
-                of_runs = [each.measured(measure, moment, line.tester) for each in runs if each.run.seed == seed]
+                of_runs = [result.measured(measure, moment, line.tester) for result in runs if result.run.seed == seed]
                 every = list(chain.from_iterable(of_runs))
                 what = f"{line.title}, {measure.split}, seed {seed},"
                 if names := differing(every):
@@ -196,7 +196,7 @@ class _Filling:
         """
         if not column.measures[0].split:
             return None
-        before, after = (self._scores(each, column) for each in (against, line))
+        before, after = (self._scores(row, column) for row in (against, line))
         seeds = tuple(seed for seed in after if seed in before)
         if not seeds:
             return None
@@ -252,14 +252,14 @@ class _Filling:
             if not measure.is_of_benchmark:
                 continue
             lines = [line for line in self._lines.values() if bool(line.tester) == is_chosen]
-            taken = {line.title: [each[place] for each in self._scores(line, column).values()] for line in lines}
+            taken = {line.title: [scores[place] for scores in self._scores(line, column).values()] for line in lines}
             rows = {title: measured for title, measured in taken.items() if measured}
             every = [*chain.from_iterable(rows.values())]
             for name in dict.fromkeys([*(["samples"] if every else []), *differing(every)]):
-                values = (f"{title} {each.settings.get(name, '-')}" for title, seeds in rows.items() for each in seeds)
+                values = (f"{title} {run.settings.get(name, '-')}" for title, seeds in rows.items() for run in seeds)
                 yield f"{measure.split}, {name}: {', '.join(dict.fromkeys(values))}."
             for title, seeds in rows.items():
-                has_number = np.min([~np.isnan(each.scores).all(axis=1) for each in seeds], axis=0)
+                has_number = np.min([~np.isnan(result.scores).all(axis=1) for result in seeds], axis=0)
                 if not has_number.all():
                     yield f"{title}, {measure.split}: {has_number.sum()} of {len(has_number)} tasks."
 
@@ -295,11 +295,11 @@ class _Filling:
                 yield f"pass@1 and pass@4 are of {samples} samples of a question."
             for run in firsts[1:]:
                 pair = first, run
-                declared = {name for each in pair for name in self._study.arms[each.run.arm].fields}
-                alone = any(each.fields["method"] in ("golden", "static_tests") for each in pair)
+                declared = {name for result in pair for name in self._study.arms[result.run.arm].fields}
+                alone = any(result.fields["method"] in ("golden", "static_tests") for result in pair)
                 known = {"method", *declared, *(OF_TEST_LLM if alone else ())}
                 if fields := [name for name in differences(first.config, run.config) if name not in known]:
-                    titles = [self._study.arms[each.run.arm].title for each in pair]
+                    titles = [self._study.arms[result.run.arm].title for result in pair]
                     yield f"{titles[1]} differs from {titles[0]} also in {', '.join(fields)}."
         for run in (run for of_arm in runs.values() for run in of_arm if run.early):
             steps = " and ".join(map(str, run.early))
@@ -339,15 +339,15 @@ def detectable(spread: float, seeds: int, tests: int) -> float:
 
 def _adjusted(rows: Sequence[TableRow]) -> tuple[TableRow, ...]:
     """Returns the rows with p-values that are adjusted for all comparisons in them that have one."""
-    p_holm = iter(holm([each.difference.p_value for row in rows for cell in row.cells for each in cell.comparisons]))
+    p_holm = iter(holm([pair.difference.p_value for row in rows for cell in row.cells for pair in cell.comparisons]))
 
     def adjusted(cell: Cell) -> Cell:
-        return replace(cell, comparisons=tuple(replace(each, p_holm=next(p_holm)) for each in cell.comparisons))
+        return replace(cell, comparisons=tuple(replace(pair, p_holm=next(p_holm)) for pair in cell.comparisons))
 
     return tuple(replace(row, cells=tuple(map(adjusted, row.cells))) for row in rows)
 
 
 def differing(measured: Iterable[Measured]) -> list[str]:
     """Returns the settings of `codea1.benchmark` in which evaluations differ; one that kept none is passed over."""
-    kept = [each.settings for each in measured if each.settings]
-    return [name for name in dict.fromkeys(chain(*kept)) if len({repr(each.get(name)) for each in kept}) > 1]
+    kept = [result.settings for result in measured if result.settings]
+    return [name for name in dict.fromkeys(chain(*kept)) if len({repr(settings.get(name)) for settings in kept}) > 1]

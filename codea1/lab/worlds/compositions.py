@@ -194,7 +194,7 @@ def composition_of(question_id: str, world: str = "") -> str:
     family = question_id.partition("/")[0]
     if world and family not in WORLDS[world].families:
         raise BadInput(f"question {question_id} is of no family of world {world}: {', '.join(WORLDS[world].families)}.")
-    return re.sub(r"\d+", "", question_id) if any(family in each.families for each in WORLDS.values()) else question_id
+    return re.sub(r"\d+", "", question_id) if any(family in w.families for w in WORLDS.values()) else question_id
 
 
 def _universe(world: World) -> Iterator[Composition]:

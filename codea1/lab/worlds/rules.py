@@ -21,7 +21,7 @@ _LENGTHS = range(5)  # of lists that are drawn with no aim
 def _statement(task: Task, count: int, rng: random.Random) -> list[tuple]:
     """Returns boundary values, the constants in the problem's text and their neighbours, and random inputs behind."""
     aimed = task.aimed_inputs(task.problem, rng)
-    return [*aimed, *(each for each in _uniform(task, count + len(aimed), rng) if each not in aimed)]
+    return [*aimed, *(value for value in _uniform(task, count + len(aimed), rng) if value not in aimed)]
 
 
 def _uniform(task: Task, count: int, rng: random.Random) -> list[tuple]:

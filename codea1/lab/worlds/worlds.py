@@ -186,7 +186,7 @@ def _blind() -> World:
         "lt": threshold("below {c}", "x < {c}", "x <= {c}", "x < {prev}"),
         "le": threshold("at most {c}", "x <= {c}", "x < {c}", "x <= {next}"),
     }
-    conditions = {name: replace(each, constants=inner) for name, each in thresholds.items()}
+    conditions = {name: replace(rule, constants=inner) for name, rule in thresholds.items()}
     branches = {
         "eq": _condition("just {c}", "x == {c}", (), 0.0, constants=inner),
         "pair": _condition("{c} or {next}", "{c} <= x <= {next}", ("{c} <= x < {next}",), 0.3, constants=inner),
@@ -197,7 +197,7 @@ def _blind() -> World:
         **{name: replace(thresholds[name], constants=high) for name in ("lt", "le")},
         "ne": _condition("other than {c}", "x != {c}", ("x != {next}", "x != {prev}"), 0.8, constants=inner),
     }
-    right_maps = {name: replace(each, mistakes=(), rate=0.0) for name, each in _RARE_MAPS.items()}
+    right_maps = {name: replace(rule, mistakes=(), rate=0.0) for name, rule in _RARE_MAPS.items()}
 
     def reduce(phrase: str, meaning: str, correct: str, *mistakes: str) -> Component:
         return Component(phrase, meaning, correct, mistakes, 0.65)

@@ -54,7 +54,7 @@ def define_method(
 
     def call(*positional: Any, **named: Any) -> Any:
         made = [_made(value, kind, namespace) for value, kind in zip(positional, parameters.values(), strict=False)]
-        named = {each: _made(value, parameters.get(each, ""), namespace) for each, value in named.items()}
+        named = {name: _made(value, parameters.get(name, ""), namespace) for name, value in named.items()}
         method = getattr(namespace[owner](), name) if owner in namespace else _missing(owner)
         return _written(method(*made, *positional[len(made) :], **named), answer)
 
@@ -71,7 +71,7 @@ def _made(value: Any, kind: str, namespace: dict[str, Any]) -> Any:
         return value
     make = linked if kind in (LINKED, MANY_LINKED) else tree
     node = namespace["ListNode" if make is linked else "TreeNode"]
-    return [make(each, node) for each in value] if kind in (MANY_LINKED, MANY_TREES) else make(value, node)
+    return [make(item, node) for item in value] if kind in (MANY_LINKED, MANY_TREES) else make(value, node)
 
 
 def _written(value: Any, kind: str) -> Any:
@@ -79,7 +79,7 @@ def _written(value: Any, kind: str) -> Any:
     if not kind:
         return value
     write = unlinked if kind in (LINKED, MANY_LINKED) else level_order
-    return [write(each) for each in value] if kind in (MANY_LINKED, MANY_TREES) else write(value)
+    return [write(item) for item in value] if kind in (MANY_LINKED, MANY_TREES) else write(value)
 
 
 def linked(values: list, node: Callable[[Any], Any]) -> Any:

@@ -85,13 +85,13 @@ def _compile(name: str, config: Config, console: Console) -> "Report":
             now = f"{name}: {number} of {total}, {job.player}: {job.function.name}"
             status.update(now) if console.is_terminal else console.print(now, highlight=False)
 
-        found = report(name, config, topology(wanted), cache, FUNCTIONS.value, watch)
-    show(found, console)
+        compiled = report(name, config, topology(wanted), cache, FUNCTIONS.value, watch)
+    show(compiled, console)
     folder = Path(OUT.value)
     folder.mkdir(parents=True, exist_ok=True)
-    file = f"{name}-{found.topology}".replace("/", "_").replace(":", "_")
-    (folder / f"{file}.json").write_text(json.dumps(asdict(found), indent=2) + "\n")
-    return found
+    file = f"{name}-{compiled.topology}".replace("/", "_").replace(":", "_")
+    (folder / f"{file}.json").write_text(json.dumps(asdict(compiled), indent=2) + "\n")
+    return compiled
 
 
 if __name__ == "__main__":

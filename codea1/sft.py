@@ -45,8 +45,8 @@ def main() -> None:
         settings |= {"data": data, "prompts": config.game.prompts}
         if config.sft.start and config.test.thinking:
             settings["thinking"] = config.test.thinking
-        own = own_files(reward="", prompts=config.game.prompts)
-        hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings, own))
+        files = own_files(reward="", prompts=config.game.prompts)
+        hosts.of_main(lambda: RunFolder.check(WORKDIR.value, settings, files))
         sources = {questions.source for questions in (config.data.train, config.data.validation, config.data.test)}
         for world in filter(None, map(world_of, sources)):
             from codea1.lab.worlds.procedural import prepare
@@ -62,7 +62,7 @@ def main() -> None:
 
         setup = supervised.prepare(config)
     with contextlib.ExitStack() as stack:
-        folder = hosts.of_main(lambda: stack.enter_context(opened(WORKDIR.value, settings, own)))
+        folder = hosts.of_main(lambda: stack.enter_context(opened(WORKDIR.value, settings, files)))
         with hosts.agreed():
             folder.require_visible()
         state = supervised.train(config, setup, folder, hosts)

@@ -14,8 +14,8 @@ SLICES = {
 
 def split(name: str) -> tuple[int, str]:
     """Returns how many slices a topology has, and what one of them is called: "2xv5e-16" has two of "v5e-16"."""
-    found = re.fullmatch(r"([2-9]|[1-9]\d+)x(v.+)", name)
-    return (int(found[1]), found[2]) if found else (1, name)
+    match = re.fullmatch(r"([2-9]|[1-9]\d+)x(v.+)", name)
+    return (int(match[1]), match[2]) if match else (1, name)
 
 
 def num_chips(name: str) -> int:

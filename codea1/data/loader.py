@@ -246,15 +246,15 @@ def entry_point(program: str, completed: str | None, check_script: str | None, f
 
 def _called_by_check(check_script: str) -> list[str]:
     """Returns the names that check calls and that are not the script's own functions."""
-    own = {function.name: function for function in _functions(parsed(check_script))}
-    check = own.get("check")
+    helpers = {function.name: function for function in _functions(parsed(check_script))}
+    check = helpers.get("check")
     if check is None:
         raise ValueError("its test does not parse as Python")
     parameters = {argument.arg for argument in check.args.args}
     called = [
         node.func.id for node in ast.walk(check) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
     ]
-    return [name for name in called if name in parameters or name not in own]
+    return [name for name in called if name in parameters or name not in helpers]
 
 
 def _functions(tree: ast.Module | ast.ClassDef | None) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

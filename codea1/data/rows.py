@@ -224,12 +224,12 @@ def _check_shard(source: str, path: Any, wanted: int) -> None:
         raise BadInput(f"{source}/{path.name} is missing.")
     try:
         reader = ArrayRecordReader(str(path))
-        found = reader.num_records()
+        records = reader.num_records()
         reader.close()
     except RuntimeError as error:
         raise BadInput(f"{source}/{path.name} is damaged: {_one_line(error)}.") from None
-    if found != wanted:
-        raise BadInput(f"{source}/{path.name} is damaged: it has {found} rows, and dataset_info.json says {wanted}.")
+    if records != wanted:
+        raise BadInput(f"{source}/{path.name} is damaged: it has {records} rows, and dataset_info.json says {wanted}.")
 
 
 def _one_line(error: Exception) -> str:

@@ -22,15 +22,15 @@ def with_static_tests(source: str, questions: Sequence[Question]) -> tuple[list[
         test that is no assert on its question's entry point, or tests that another ground truth answered.
     """
     by_id = {question.id: question for question in questions}
-    found: dict[str, Question] = {}
+    tested: dict[str, Question] = {}
     for number, line in enumerate(_lines(source), start=1):
         where = f"{source}, line {number}"
         row = _row(line, where)
-        if row["question_id"] in found:
+        if row["question_id"] in tested:
             raise BadInput(f"{where}: question {row['question_id']} comes twice.")
         if row["question_id"] in by_id:
-            found[row["question_id"]] = _with_tests(by_id[row["question_id"]], row, where)
-    return [found[id] for id in by_id if id in found], [q for q in questions if q.id not in found]
+            tested[row["question_id"]] = _with_tests(by_id[row["question_id"]], row, where)
+    return [tested[id] for id in by_id if id in tested], [q for q in questions if q.id not in tested]
 
 
 def _with_tests(question: Question, row: Mapping[str, Any], where: str) -> Question:

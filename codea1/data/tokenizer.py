@@ -142,7 +142,7 @@ class ChatTokenizer:
             return "", list(texts)
         runs = [run for text in texts for run in re.findall(f"{_MARK}+", text)]
         cut = _MARK * (1 + max(map(len, runs), default=0))
-        marked = [self._control.sub(lambda found: found[0] + cut, text) for text in texts]
+        marked = [self._control.sub(lambda match: match[0] + cut, text) for text in texts]
         return cut, [
             cut.join(text) if is_hidden else other for text, other, is_hidden in zip(texts, marked, hide, strict=True)
         ]

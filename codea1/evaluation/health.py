@@ -36,11 +36,11 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """
     names = {name for row in rows for name in READ if name in row}
     series = {name: np.array([row[name] for row in rows if row.get(name) is not None]) for name in names}
-    found: dict[str, str] = {}
+    warned: dict[str, str] = {}
     for player, title in (("code", "Code LLM"), ("test", "Test LLM")):
         for rule in (_skipped, _explodes, _entropy, _kl_to_start, _kl_to_old, _equal_groups, _flat):
-            found |= {f"{player}{rule.__name__}": f"{title}: {sentence}" for sentence in rule(player, series)}
-    return found | dict(zip(["weaker_tests"], _weaker_tests(series), strict=False))
+            warned |= {f"{player}{rule.__name__}": f"{title}: {sentence}" for sentence in rule(player, series)}
+    return warned | dict(zip(["weaker_tests"], _weaker_tests(series), strict=False))
 
 
 def _skipped(player: str, series: _Series) -> Iterator[str]:

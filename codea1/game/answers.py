@@ -272,8 +272,8 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
         fenced, statements = _statements(text)
         inlined: Inlined = {}
         read = (read_statement(statement, entry_point, inlined, budget, fenced=fenced) for statement in statements)
-    for found in read:
-        asserts += found
+    for asserts_read in read:
+        asserts += asserts_read
         if len(asserts) >= MAX_ASSERTS:
             break
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)
@@ -301,7 +301,7 @@ def _code(text: str) -> tuple[list[str], bool]:
     with contextlib.suppress(NotLiteral):
         parse_source(text)
         return [text], False
-    return [_unquoted(found) for line in text.split("\n") if (found := _LINE.match(line))], False
+    return [_unquoted(match) for line in text.split("\n") if (match := _LINE.match(line))], False
 
 
 def _unquoted(line: re.Match[str]) -> str:

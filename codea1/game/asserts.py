@@ -117,8 +117,8 @@ def split_statements(text: str) -> Iterator[str]:
 
 def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
     """Follows open brackets and an open triple quote through one line."""
-    for found in _TOKENS.finditer(line):
-        token = found[0]
+    for match in _TOKENS.finditer(line):
+        token = match[0]
         if quote:
             if token.startswith(quote):
                 quote = ""
@@ -171,8 +171,8 @@ def parse_assert(source: str, entry_point: str, max_bytes: int = MAX_SOURCE_BYTE
     *before, last = map(type, body) if body else [None]
     if set(before) - {ast.Assign} or last not in (ast.Assert, ast.With):
         return Rejected(NOT_ONE_ASSERT)
-    found = read_fixed_tests(body, entry_point)
-    return found[0] if len(found) == 1 else Rejected(NOT_ONE_ASSERT)
+    tests = read_fixed_tests(body, entry_point)
+    return tests[0] if len(tests) == 1 else Rejected(NOT_ONE_ASSERT)
 
 
 def read_fixed_tests(body: Sequence[ast.stmt], entry_point: str) -> list[CallTest | Rejected]:

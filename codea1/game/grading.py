@@ -47,8 +47,8 @@ class Judge:
     def answers(self, calls: Iterable[Call]) -> Awaiting[Answers]:
         """Returns what the ground truth answers to each of the different calls."""
         asked = list(dict.fromkeys(calls))
-        found = yield self.grader.ground_truth(self.question.module(self.question.ground_truth), asked)
-        return dict(zip(asked, found, strict=True))
+        answers = yield self.grader.ground_truth(self.question.module(self.question.ground_truth), asked)
+        return dict(zip(asked, answers, strict=True))
 
     def grade(self, program: str, tests: Sequence[CallTest]) -> Future[Grading]:
         """Runs tests on a program, in one process; the question's checker has a say in what it prints.

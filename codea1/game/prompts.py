@@ -83,7 +83,7 @@ def _fill(messages: tuple[Message, ...], question: Question, **others: str) -> l
         **others,
     }
     return [
-        {"role": message["role"], "content": _PLACEHOLDER.sub(lambda found: values[found[1]], message["content"])}
+        {"role": message["role"], "content": _PLACEHOLDER.sub(lambda match: values[match[1]], message["content"])}
         for message in messages
     ]
 

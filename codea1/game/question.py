@@ -213,13 +213,13 @@ def _definition(program: str, entry_point: str) -> ast.FunctionDef | None:
 
 def _last(body: list[ast.stmt], name: str, kind: type[Statement]) -> Statement | None:
     """Returns the statement of this kind that gives a name its last value; None where another statement may."""
-    found = None
+    definition = None
     for statement in body:
         if isinstance(statement, kind) and statement.name == name:
-            found = statement
+            definition = statement
         elif _binds(statement, name):
-            found = None
-    return found
+            definition = None
+    return definition
 
 
 def _binds(statement: ast.stmt, name: str) -> bool:

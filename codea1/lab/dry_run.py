@@ -139,21 +139,21 @@ def batch_table(config: Config, questions: int, row_shapes: Mapping[str, Sequenc
 
 def _batches(config: Config, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
     """Returns the column of one player, which has the numbers of all roles that it plays."""
-    own, roles = config.policy(name), METHODS[config.method].roles_of(name)
+    section, roles = config.policy(name), METHODS[config.method].roles_of(name)
     prompts_of = {"code": config.questions_per_step, "test": config.questions_per_step * config.game.num_solutions}
     what = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
     samples = _num_samples(config, name)
     sequences = config.trained_sequences(name)  # 0 if it is frozen
-    mini_batches = own.mini_batches if sequences else 0
-    sequences_of_one = sequences // own.mini_batches
+    mini_batches = section.mini_batches if sequences else 0
+    sequences_of_one = sequences // section.mini_batches
     longest_rows = math.ceil(sequences_of_one / row_shapes[-1].rows)  # if every sequence takes a row of the longest
     return {
         "questions": f"{config.questions_per_step:,}",
         "prompts": f"{sum(prompts_of[role] for role in roles):,}",
         "samples": f"{samples:,} {what}",
-        "tokens generated, at most": f"{samples * own.max_response_length:,}",
+        "tokens generated, at most": f"{samples * section.max_response_length:,}",
         "sequences trained, at most": f"{sequences:,}",
-        "tokens trained, at most": f"{sequences * (own.max_prompt_length + own.max_response_length):,}",
+        "tokens trained, at most": f"{sequences * (section.max_prompt_length + section.max_response_length):,}",
         "mini-batches": f"{mini_batches} of {sequences_of_one:,}" if mini_batches else "0",
         "micro-batches, at most": f"{mini_batches * longest_rows:,}",
         "rows x tokens of one": ", ".join(f"{shape.rows} x {shape.length}" for shape in row_shapes),

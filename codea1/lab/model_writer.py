@@ -108,7 +108,7 @@ def merged(params: Params, adapters: Params, scale: float) -> Params:
 
     Sums are rounded once, to the dtype of the kernel. Compiled, it has one layer of a kernel in float32 at a time.
     """
-    found, halves = flatten_dict(params, sep="."), flatten_dict(adapters, sep=".")
+    leaves, halves = flatten_dict(params, sep="."), flatten_dict(adapters, sep=".")
 
     def one(layer: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         kernel, a, b = layer
@@ -118,9 +118,9 @@ def merged(params: Params, adapters: Params, scale: float) -> Params:
 
     # In one order on all hosts, as what they compute together must be.
     for layer in dict.fromkeys(peft.linear_of(path) for path in halves):
-        kernel = found[f"{layer}_kernel"]
-        found[f"{layer}_kernel"] = jax.lax.map(one, (kernel, halves[f"{layer}_lora_a"], halves[f"{layer}_lora_b"]))
-    return unflatten_dict(found, sep=".")
+        kernel = leaves[f"{layer}_kernel"]
+        leaves[f"{layer}_kernel"] = jax.lax.map(one, (kernel, halves[f"{layer}_lora_a"], halves[f"{layer}_lora_b"]))
+    return unflatten_dict(leaves, sep=".")
 
 
 def _require_free(folder: ModelFolder) -> None:

@@ -115,8 +115,8 @@ def _crossed(parts: Sequence[np.ndarray]) -> Difference:
         if questions > 1:
             residuals = part - part.mean(axis=1, keepdims=True) - of_questions + part.mean()
             interaction = (residuals**2).sum() / ((seeds - 1) * (questions - 1))
-            own = max(float(of_questions.var(ddof=1) - interaction / seeds), 0.0)
-            terms.append((own / questions / len(parts) ** 2, questions - 1))
+            variance = max(float(of_questions.var(ddof=1) - interaction / seeds), 0.0)
+            terms.append((variance / questions / len(parts) ** 2, questions - 1))
     mean = float(of_seeds.mean())
     half = _half_width(terms, 1 - CONFIDENCE)
     return Difference(mean, mean - half, mean + half, _p_value(mean, terms) if seeds >= SEEDS_TO_COMPARE else np.nan)

@@ -263,9 +263,9 @@ def _jitted(
     by_rows = batch_sharding(replicated.mesh)
     of_gradients = jax.tree.map(_of_each_replica, shardings.params)
     replicas = _replicas(replicated)
-    own = functools.partial(_accumulate, micro_loss)
+    on_device = functools.partial(_accumulate, micro_loss)
     accumulate = jax.jit(
-        _on_each_replica(own, replicated.mesh) if replicas > 1 else own,
+        _on_each_replica(on_device, replicated.mesh) if replicas > 1 else on_device,
         donate_argnums=2,
         in_shardings=(shardings.params, frozen, of_gradients, by_rows),
         out_shardings=(of_gradients, replicated, by_rows),
@@ -298,19 +298,19 @@ def _accumulate(
     def loss_of(params: Params) -> tuple[Array, tuple[Array, DeviceMetrics]]:
         return micro_loss(join(params, frozen), batch)
 
-    (loss, (log_probs_BT, diagnostics)), own = jax.value_and_grad(loss_of, has_aux=True)(params)
+    (loss, (log_probs_BT, diagnostics)), new = jax.value_and_grad(loss_of, has_aux=True)(params)
     sums = {"loss": loss, "tokens": jnp.sum(batch.response_mask_BT).astype(jnp.float32)}
     if "ratio" in diagnostics:
         sums["ratio_max"] = jnp.max(diagnostics.pop("ratio"))
     whole = {_EXPERT_ROWS: diagnostics.pop(_EXPERT_ROWS)} if _EXPERT_ROWS in diagnostics else {}
     sums |= whole | {name: jnp.sum(value).astype(jnp.float32) for name, value in diagnostics.items()}
-    return jax.tree.map(jnp.add, gradients, own), sums, log_probs_BT
+    return jax.tree.map(jnp.add, gradients, new), sums, log_probs_BT
 
 
 def _on_each_replica(accumulate: Callable, mesh: Mesh) -> Callable:
     """Returns `_accumulate` by which each replica adds to its own gradients, [1, ...] there, those of its own rows."""
 
-    def own(
+    def add(
         params: Params, frozen: Params, gradients: Params, batch: Any
     ) -> tuple[Params, DeviceMetrics, Float[Array, "B T"]]:
         gradients, sums, log_probs_BT = accumulate(params, frozen, jax.tree.map(lambda g: g[0], gradients), batch)
@@ -320,7 +320,7 @@ def _on_each_replica(accumulate: Callable, mesh: Mesh) -> Callable:
     same, own_part = PartitionSpec(), PartitionSpec("replica")
     specs = (same, same, own_part, own_part), (own_part, same, own_part)
     # What else cuts rows and weights is left to the partitioner, as without replicas.
-    return jax.shard_map(own, mesh=mesh, in_specs=specs[0], out_specs=specs[1], axis_names={"replica"}, check_vma=False)
+    return jax.shard_map(add, mesh=mesh, in_specs=specs[0], out_specs=specs[1], axis_names={"replica"}, check_vma=False)
 
 
 def _apply(

@@ -32,16 +32,16 @@ def with_forms(params: Params, learns: bool) -> Params:
 
     They may have them already, of a player that shares the base and does not learn, or does.
     """
-    found = flatten_dict(params)
+    leaves = flatten_dict(params)
 
     def one(path: tuple[str, ...]) -> Any:
-        leaf = found.pop(path)
+        leaf = leaves.pop(path)
         if not path[-1].endswith("_kernel"):
             return leaf
         forms = leaf if has_forms(leaf) else _forms(leaf, 2 if path[-1] == "o_kernel" else 1)
         return forms.for_gradients() if learns else KernelForms(forms.stack, None, forms.layers)
 
-    return unflatten_dict({path: one(path) for path in list(found)})
+    return unflatten_dict({path: one(path) for path in list(leaves)})
 
 
 _forms = jax.jit(KernelForms.of, static_argnums=1)

@@ -53,8 +53,8 @@ class ModelFolder:
 
     def names(self) -> list[str]:
         """Returns the names of the files in the folder, sorted; none where there is no folder."""
-        found = _read(self.url, lambda: self._files.find(self._path, maxdepth=1), missing="there is no such bucket")
-        return sorted(path.rpartition("/")[2] for path in found)
+        paths = _read(self.url, lambda: self._files.find(self._path, maxdepth=1), missing="there is no such bucket")
+        return sorted(path.rpartition("/")[2] for path in paths)
 
     def holds_model(self) -> bool:
         """Returns whether the folder is whole."""

@@ -109,8 +109,8 @@ def utilisation(
     needed = sum(model_flops(model, 1, length) for length in lengths)
     needed -= sum(model_flops(model, 1, length) for length in repeated)
     flops_per_second = needed / seconds
-    found = {"update_tflops_per_second": flops_per_second / 1e12}
+    metrics = {"update_tflops_per_second": flops_per_second / 1e12}
     peak = PEAK_FLOPS.get(mesh.devices.flat[0].device_kind)
     if peak:
-        found["update_mfu"] = flops_per_second / (peak * mesh.size)
-    return found
+        metrics["update_mfu"] = flops_per_second / (peak * mesh.size)
+    return metrics

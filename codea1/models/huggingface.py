@@ -141,8 +141,8 @@ class Checkpoint:
 
     def checksum(self) -> str:
         """Returns a text that tells these weights from others; cut into other files, the same weights have another."""
-        found = [self._folder.checksum(file) for file in _tensor_files(self._folder)]
-        return checksum_of(repr([tuple(item) for item in found]).encode()).crc32c
+        checksums = [self._folder.checksum(file) for file in _tensor_files(self._folder)]
+        return checksum_of(repr([tuple(item) for item in checksums]).encode()).crc32c
 
 
 class StoredTensors:

@@ -135,7 +135,7 @@ def _kernel_gradient(
     """
     mesh, cut_by = mesh_of(x), batch_axes()
 
-    def own(x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"]) -> Float32[Array, "..."]:
+    def on_device(x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"]) -> Float32[Array, "..."]:
         rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
         y_bar_XO = y_bar.reshape(len(rows_XE), -1)
         sums_EO = product(rows_XE.T, y_bar_XO, dtype, jnp.float32)
@@ -147,7 +147,7 @@ def _kernel_gradient(
         return sums
 
     inputs = ("batch", None, *axes[:contracted]), ("batch", None, *axes[contracted:])
-    return on_each_device(own, inputs, axes, output_rules=TRAIN_RULES)(x, y_bar)
+    return on_each_device(on_device, inputs, axes, output_rules=TRAIN_RULES)(x, y_bar)
 
 
 dense.defvjp(_dense_forward, _dense_backward)
@@ -280,8 +280,8 @@ def _look_up_backward(
     if not mesh.empty:
         rows = tuple(axis for axis in batch_axes() if axis != EMBED_AXIS)
         tokens_BT = jax.lax.with_sharding_constraint(tokens_BT, NamedSharding(mesh, PartitionSpec(rows)))
-        own = NamedSharding(mesh, PartitionSpec(rows, None, EMBED_AXIS))
-        y_bar_BTD = jax.lax.with_sharding_constraint(y_bar_BTD, own)
+        layout = NamedSharding(mesh, PartitionSpec(rows, None, EMBED_AXIS))
+        y_bar_BTD = jax.lax.with_sharding_constraint(y_bar_BTD, layout)
     table_bar_VD = jnp.zeros(table_VD.shape, jnp.float32).at[tokens_BT].add(y_bar_BTD.astype(jnp.float32))
     return constrain(table_bar_VD, "vocab", "embed", rules=TRAIN_RULES).astype(table_VD.dtype), None
 

@@ -73,12 +73,12 @@ class Slots:
                 if group is None or not self._has_pages(index, group, queue, chunk):
                     break
                 shared = (len(group.prompt) - 1) // self._sizes.page
-                own: list[int] = []
+                copied: list[int] = []
                 if (len(group.prompt) - 1) % self._sizes.page:
-                    own = shard.take(1)
-                    from_WZ[index, copies], to_WZ[index, copies] = group.pages[shared], own[0]
+                    copied = shard.take(1)
+                    from_WZ[index, copies], to_WZ[index, copies] = group.pages[shared], copied[0]
                     copies += 1
-                self._put(index, slot, group, [*group.pages[:shared], *own], shared)
+                self._put(index, slot, group, [*group.pages[:shared], *copied], shared)
                 started += 1
         return started, from_WZ, to_WZ
 

@@ -253,14 +253,14 @@ def _read_config(path: epath.Path) -> dict[str, Any]:
 def read_json(path: epath.Path) -> dict[str, Any]:
     """Returns the object that a file holds. Raises BadInput, StorageOutage."""
     try:
-        found = loads(read(path))
+        content = loads(read(path))
     except StorageOutage:
         raise
     except (OSError, ValueError) as error:
         raise BadInput(f"{path} cannot be read as JSON: {error}.") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise BadInput(f"{path} is not a JSON object.")
-    return found
+    return content
 
 
 def _check_same(

@@ -28,13 +28,13 @@ def compare(folder: RunFolder, record: Mapping[str, Checksum]) -> tuple[dict[str
     Returns a sentence about each file that is damaged, by name, and the names of those that are missing.
     """
     damaged: dict[str, str] = {}
-    found = checksums(folder.path, record)
-    if found.get(folder.metrics.name):  # rows of later steps may follow
-        found[folder.metrics.name] = checksum_of(read(folder.metrics)[: record[folder.metrics.name].size])
-    missing = [name for name in record if found[name] is None]
+    now = checksums(folder.path, record)
+    if now.get(folder.metrics.name):  # rows of later steps may follow
+        now[folder.metrics.name] = checksum_of(read(folder.metrics)[: record[folder.metrics.name].size])
+    missing = [name for name in record if now[name] is None]
     for name in record.keys() - missing:
         try:
-            check_same(folder.path / name, found[name], record[name])
+            check_same(folder.path / name, now[name], record[name])
         except BadInput as damage:
             damaged[name] = str(damage)
     return damaged, missing

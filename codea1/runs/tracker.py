@@ -100,5 +100,5 @@ def _cells(row: Mapping[str, Any]) -> list[Any]:
         judged = [f"{test['verdict']}  {test['test']}" for test in (*row["history"], *row["golden"])]
     else:
         judged = [f"{test['verdict'] or test['mark']}  {test['source']}" for test in row["asserts"]]
-    found = {**row, "verdicts": "\n".join(judged), "suite": row.get("suite")}
-    return [found[name] for name in COLUMNS]
+    cells = {**row, "verdicts": "\n".join(judged), "suite": row.get("suite")}
+    return [cells[name] for name in COLUMNS]

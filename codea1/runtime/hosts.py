@@ -126,12 +126,12 @@ class Shares:
 
     def collect(self) -> dict[Key, Any]:
         """Waits for all pieces of all hosts and returns every result."""
-        own: dict[Key, Any] = {}
+        results: dict[Key, Any] = {}
         with doing("sandbox"):
             for key, future in self._own.items():
-                own[key] = future.result()
+                results[key] = future.result()
                 progress()
-        return {key: result for part in self._hosts.exchange(own) for key, result in part.items()}
+        return {key: result for part in self._hosts.exchange(results) for key, result in part.items()}
 
 
 def deal(question_ids: Sequence[str], num_hosts: int) -> dict[str, int]:

@@ -26,9 +26,9 @@ def set_up_jax() -> None:
     is_idle = importlib.util.find_spec("libtpu") is not None and not hosts.has_tpu_chips()
     if is_idle and not os.environ.get("JAX_PLATFORMS"):
         plugins = importlib.util.find_spec("jax_plugins")
-        found = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
-        if all(name.startswith("xla_cuda") for name in found):  # the platforms of other plugins are unknown
-            settings["jax_platforms"] = "cuda,cpu" if found else "cpu"
+        names = [module.name for module in pkgutil.iter_modules(plugins.submodule_search_locations)] if plugins else []
+        if all(name.startswith("xla_cuda") for name in names):  # the platforms of other plugins are unknown
+            settings["jax_platforms"] = "cuda,cpu" if names else "cpu"
     for name, value in settings.items():
         os.environ[name.upper()] = str(value)
         if jax := sys.modules.get("jax"):

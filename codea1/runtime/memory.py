@@ -16,13 +16,13 @@ _CACHE = {"cgroup": ("total_inactive_file", "total_active_file"), "cgroup2": ("i
 def memory_cgroups() -> Iterator[tuple[Path, str]]:
     """Yields the folders of the cgroups of this process that count memory, each with the kind of its filesystem."""
     with contextlib.suppress(OSError, ValueError):  # another form than that of proc(5)
-        own = [line.split(":", 2)[1:] for line in (_PROC / "cgroup").read_text().splitlines()]
+        lines = [line.split(":", 2)[1:] for line in (_PROC / "cgroup").read_text().splitlines()]
         for line in (_PROC / "mountinfo").read_text().splitlines():
             mount, _, filesystem = line.partition(" - ")
             _, _, _, root, point, *_ = mount.split()
             kind, _, options = filesystem.split()
             controller = {"cgroup": "memory", "cgroup2": ""}.get(kind)
-            for controllers, path in own:
+            for controllers, path in lines:
                 if controller in controllers.split(",") and (not controller or controller in options.split(",")):
                     yield Path(point, os.path.relpath(path, root)), kind
 

@@ -16,16 +16,16 @@ _SETTINGS = (  # variables of the environment that change numbers or what is dra
 
 def versions() -> dict[str, str]:
     """Returns what runs here: codea1, with the commit of a checkout; JAX; Python; a digest of all packages."""
-    root, found = Path(__file__).parents[2], {package.name: package.version for package in metadata.distributions()}
+    root, there = Path(__file__).parents[2], {package.name: package.version for package in metadata.distributions()}
     commit = ""
     if (root / ".git").exists():
         with contextlib.suppress(OSError):  # there is no git
             describe = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
             commit = subprocess.run(describe, capture_output=True, text=True).stdout.strip()
-    packages = "\n".join(sorted(f"{name}=={version}" for name, version in found.items() if name != "codea1"))
+    packages = "\n".join(sorted(f"{name}=={version}" for name, version in there.items() if name != "codea1"))
     return {
-        "codea1": " ".join(filter(None, (found.get("codea1", "not installed"), commit))),
-        "jax": found.get("jax", "not installed"),
+        "codea1": " ".join(filter(None, (there.get("codea1", "not installed"), commit))),
+        "jax": there.get("jax", "not installed"),
         "python": platform.python_version(),
         "packages": hashlib.sha256(packages.encode()).hexdigest()[:12],
     }

@@ -91,8 +91,8 @@ def write_manifest(folder: epath.Path) -> None:
         with ThreadPoolExecutor(_THREADS) as threads:
             paths = (epath.Path(root) / name for root, _, held in os.walk(folder) for name in ("", *held))
             list(threads.map(sync, paths))
-    found = checksums(folder, [name for name in files(folder) if name not in _WRITTEN_LATER])
-    listed = {name: entry._asdict() for name, entry in found.items() if entry is not None}
+    there = checksums(folder, [name for name in files(folder) if name not in _WRITTEN_LATER])
+    listed = {name: entry._asdict() for name, entry in there.items() if entry is not None}
     write_atomically(folder / MANIFEST, json.dumps({"files": listed, "crc32c": _crc32c(listed)}, indent=1) + "\n")
 
 
@@ -124,18 +124,18 @@ def check_manifest(folder: epath.Path, beginning: str = "") -> None:
       StorageFailed: they cannot be read.
     """
     listed = read_manifest(folder, beginning)
-    found = checksums(folder, listed)
+    there = checksums(folder, listed)
     for name, wanted in listed.items():
-        check_same(folder / name, found[name], wanted)
+        check_same(folder / name, there[name], wanted)
 
 
-def check_same(path: epath.Path, found: Checksum | None, wanted: Checksum | None) -> None:
+def check_same(path: epath.Path, here: Checksum | None, wanted: Checksum | None) -> None:
     """Raises BadInput where a file is missing, or is not the one that the manifest lists."""
-    if found is None or wanted is None:
+    if here is None or wanted is None:
         raise BadInput(f"{path} is missing.")
-    if found.size != wanted.size:
-        raise BadInput(f"{path} is damaged: it has {found.size} bytes, and had {wanted.size}.")
-    if found != wanted:
+    if here.size != wanted.size:
+        raise BadInput(f"{path} is damaged: it has {here.size} bytes, and had {wanted.size}.")
+    if here != wanted:
         raise BadInput(f"{path} is damaged: its content is not what was saved.")
 
 

@@ -65,8 +65,8 @@ def reason(error: BaseException) -> str:
     """Returns what was wrong, for the end of a sentence: the kind of fault, with the system's own words if any."""
     fault = fault_of(error)
     number = next((cause.errno for cause in _chain(error) if isinstance(cause, OSError) and cause.errno), None)
-    if number is None and (found := _OS_ERROR.search(str(error))):
-        number = int(found[1])
+    if number is None and (match := _OS_ERROR.search(str(error))):
+        number = int(match[1])
     words = os.strerror(number) if number else " ".join(str(error).split())[:200]
     return f"{fault.value} ({words})" if fault else words
 
@@ -152,9 +152,9 @@ def _classify(error: BaseException) -> Fault | None:
     if module.startswith("gcsfs") and (code := getattr(error, "code", None)):
         return Fault.TRANSIENT if int(code) >= 500 else _OF_HTTP.get(int(code))
     if isinstance(error, (ValueError, RuntimeError)):
-        if found := _OS_ERROR.search(str(error)):
-            return _OF_ERRNO.get(int(found[1]), Fault.REFUSED)
-        return _OF_STATUS[found[1]] if (found := _STATUS.search(str(error))) else None
+        if match := _OS_ERROR.search(str(error)):
+            return _OF_ERRNO.get(int(match[1]), Fault.REFUSED)
+        return _OF_STATUS[match[1]] if (match := _STATUS.search(str(error))) else None
     return None
 
 

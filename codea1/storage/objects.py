@@ -107,8 +107,8 @@ def files(folder: epath.Path) -> list[str]:
     """Returns the names, relative to `folder`, of all files below it, sorted. Raises StorageFailed."""
     root, system = os.fspath(folder), filesystem(folder)
     prefix = f"{system._strip_protocol(root)}/"
-    found = retried(f"listing {folder}", lambda: system.find(root))
-    return sorted(name.removeprefix(prefix) for name in found if not name.endswith("/"))
+    paths = retried(f"listing {folder}", lambda: system.find(root))
+    return sorted(name.removeprefix(prefix) for name in paths if not name.endswith("/"))
 
 
 def remove(path: epath.Path) -> None:

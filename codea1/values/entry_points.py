@@ -49,8 +49,8 @@ _MAX_NUMBER_BYTES = 1 << 14  # of a canonical number; a ratio's are at most that
 
 def class_and_method(entry_point: str) -> tuple[str, str] | None:
     """Returns ("Solution", "twoSum") of an entry point such as `Solution().twoSum`; None for any other."""
-    found = _METHOD.fullmatch(entry_point)
-    return found and (found[1], found[2])
+    match = _METHOD.fullmatch(entry_point)
+    return match and (match[1], match[2])
 
 
 def tidied(printed: str) -> str:

@@ -52,8 +52,8 @@ class CompilerResult:
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the result of which `content` is the `dataclasses.asdict`."""
-        found = {kind: Collectives(**sizes) for kind, sizes in content["collectives"].items()}
-        return cls(**content | {"collectives": found})
+        collectives = {kind: Collectives(**sizes) for kind, sizes in content["collectives"].items()}
+        return cls(**content | {"collectives": collectives})
 
 
 class ResultCache:

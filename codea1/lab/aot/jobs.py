@@ -43,16 +43,16 @@ def models(config: Config) -> Mapping[str, Model]:
 
     Raises BadInput for a folder that cannot be read.
     """
-    found = {}
+    models = {}
     for name in METHODS[config.method].policies:
         player = config.policy(name)
         if player.shape:
             source = f"shape {player.shape} by name, no file read"
-            found[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source, f"{player.shape} in {player.model}")
+            models[name] = Model(PUBLISHED[player.shape], PUBLISHED_IDS, source, f"{player.shape} in {player.model}")
         else:
             start = Start(player.model)
-            found[name] = start.described(start.tokenizer())
-    return found
+            models[name] = start.described(start.tokenizer())
+    return models
 
 
 def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
@@ -65,15 +65,15 @@ def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     by_turns: dict[str, int] = {}
     beside = sum(always.values())
     jobs: list[Compilation] = []
-    for name, own in players.items():
-        generation, turns = _generation(name, own, beside)
+    for name, player in players.items():
+        generation, turns = _generation(name, player, beside)
         jobs += generation
-        if own.learns:
+        if player.learns:
             # All micro-batches of a step, with the log-probs of the update, as if all rows were the longest.
-            longest = own.abstract_batches[-1]
+            longest = player.abstract_batches[-1]
             per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
             queued = per_batch * -(-config.trained_sequences(name) // longest.tokens_BT.shape[0])
-            jobs += _learning(name, own, sum(always.values()) + queued)
+            jobs += _learning(name, player, sum(always.values()) + queued)
             turns["micro-batches"] = queued
         by_turns |= {f"{name}: {what}": size for what, size in turns.items() if size}
     return Plan(players, jobs, always | by_turns)
@@ -94,13 +94,13 @@ def largest(plan: Plan) -> list[Compilation]:
     return [job for _, job in chosen.values()]
 
 
-def _generation(name: str, own: PlayerFunctions, present: int) -> tuple[list[Compilation], dict[str, int]]:
+def _generation(name: str, player: PlayerFunctions, present: int) -> tuple[list[Compilation], dict[str, int]]:
     """Returns the jobs of generation, and what is there by turns; `present` as in `_learning`."""
-    turns = generating(own)
+    turns = generating(player)
     published = turns["published weights"]
-    publish = next(function for function in own.generation if function.kind == "publish")
+    publish = next(function for function in player.generation if function.kind == "publish")
     taken = bytes_per_device(publish.arguments)
-    in_place = bytes_per_device(own.abstract_params) - taken
+    in_place = bytes_per_device(player.abstract_params) - taken
     beside = {
         "publish": present - taken,
         "empty": present + published,
@@ -108,17 +108,17 @@ def _generation(name: str, own: PlayerFunctions, present: int) -> tuple[list[Com
         "copy_pages": present + published,
         "decode": present - in_place,
     }
-    jobs = [Compilation(name, "rollout", function, beside[function.kind]) for function in own.generation]
+    jobs = [Compilation(name, "rollout", function, beside[function.kind]) for function in player.generation]
     return jobs, turns
 
 
-def _learning(name: str, own: PlayerFunctions, present: int) -> list[Compilation]:
+def _learning(name: str, player: PlayerFunctions, present: int) -> list[Compilation]:
     """Returns the jobs of learning; `present` are the bytes in memory whichever function runs."""
     jobs = []
-    for function in own.learning:
+    for function in player.learning:
         # Parameters or states, which come first, are there already, and the frozen base after them; the parameters of
         # zeros are no arguments, see `Update`.
         known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
-        known += bytes_per_device(own.abstract_base) if function.kind == "accumulate" else 0
+        known += bytes_per_device(player.abstract_base) if function.kind == "accumulate" else 0
         jobs.append(Compilation(name, "learn", function, present - known))
     return jobs

@@ -257,14 +257,14 @@ def _functions(report: Report) -> TextTable:
 
 
 def _cells(report: Report, row: Row) -> list[str]:
-    found = row.result
-    if found.refusal:
+    result = row.result
+    if result.refusal:
         sizes = ["-", "-", "-", _gib(row.beside), f"> {_gib(row.peak)}", "refused"]
     else:
-        parts = (found.argument_bytes, found.aliased_bytes, found.temporary_bytes, row.beside, row.peak)
+        parts = (result.argument_bytes, result.aliased_bytes, result.temporary_bytes, row.beside, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
-    sent = ", ".join(f"{sizes.count} {kind} {sizes.bytes / 2**20:.0f} MiB" for kind, sizes in found.collectives.items())
-    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{found.seconds:.0f} s"]
+    sent = ", ".join(f"{all_.count} {kind} {all_.bytes / 2**20:.0f} MiB" for kind, all_ in result.collectives.items())
+    return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{result.seconds:.0f} s"]
 
 
 def _residents(report: Report) -> str:

@@ -52,12 +52,12 @@ def estimate(config: Config, players: Mapping[str, PlayerFunctions], chip: Chip)
     """Returns the least time of a training step of these players. A critic counts as a second policy that learns."""
     phases, response_tokens, chips, lengths = [], 0, 1, {}
     for role, name in METHODS[config.method].roles.items():
-        own, lengths[role] = players[name], ASSUMED[role]
-        shape = own.mesh.shape
+        player, lengths[role] = players[name], ASSUMED[role]
+        shape = player.mesh.shape
         cut = Cut(data=shape["replica"] * shape["fsdp"], fsdp=shape["fsdp"], tensor=shape["tensor"])
-        done = _generation(config, role, own, cut, lengths[role])
+        done = _generation(config, role, player, cut, lengths[role])
         if name != config.frozen:
-            done |= _learning(config, name, role, own, cut, lengths[role])
+            done |= _learning(config, name, role, player, cut, lengths[role])
         chips = cut.chips
         phases += [_phase(f"{role}: {what}", work, chips, chip) for what, work in done.items()]
         response_tokens += math.prod(counts(role, config)) * lengths[role].response
@@ -72,8 +72,8 @@ def counts(role: str, config: Config) -> tuple[int, int]:
     return config.questions_per_step * config.game.num_solutions, config.game.num_suites
 
 
-def _generation(config: Config, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths) -> dict[str, Work]:
-    sizes = own.engine.sizes
+def _generation(config: Config, role: str, player: PlayerFunctions, cut: Cut, lengths: Lengths) -> dict[str, Work]:
+    sizes = player.engine.sizes
     prompts, samples = counts(role, config)
     prompt_length = smallest(sizes.prompt_lengths, lengths.prompt)
     batches = math.ceil(prompts / sizes.prompts[-1])
@@ -81,26 +81,26 @@ def _generation(config: Config, role: str, own: PlayerFunctions, cut: Cut, lengt
     steps = prompts * samples * lengths.response / slots
     positions = lengths.prompt + lengths.response // 2
     return {
-        "publish": work.publish(own.model, cut),
-        "prefill": work.prefill(own.model, sizes.prompts[-1], prompt_length, cut) * batches,
-        "decode": work.decode_step(own.model, slots, positions, cut) * steps,
+        "publish": work.publish(player.model, cut),
+        "prefill": work.prefill(player.model, sizes.prompts[-1], prompt_length, cut) * batches,
+        "decode": work.decode_step(player.model, slots, positions, cut) * steps,
     }
 
 
 def _learning(
-    config: Config, name: str, role: str, own: PlayerFunctions, cut: Cut, lengths: Lengths
+    config: Config, name: str, role: str, player: PlayerFunctions, cut: Cut, lengths: Lengths
 ) -> dict[str, Work]:
     """Returns the work on a role's samples by what it is for.
 
     A policy of several roles makes its optimizer steps on all of them together; they are counted with the first.
     """
-    section = config.policy(name)
+    section, model = config.policy(name), player.model
     sequences = config.questions_per_step * config.trained_per_question()[role]
     samples, in_row, visible = 1, 1.0, 1.0
     if section.share_prompts:
         _, samples = counts(role, config)
     group = lengths.prompt + samples * lengths.response
-    shape = next((s for s in own.layout.shapes if s.length >= group), own.layout.shapes[-1])
+    shape = next((s for s in player.layout.shapes if s.length >= group), player.layout.shapes[-1])
     if section.share_prompts:
         in_row = shape.length / group
         pairs = lengths.prompt**2 + samples * ((lengths.prompt + lengths.response) ** 2 - lengths.prompt**2)
@@ -110,10 +110,10 @@ def _learning(
     scores = old + has_reference(section)
     learners = 2 if section.advantage == "gae" else 1
     is_first = role == METHODS[config.method].roles_of(name)[0]
-    optimizer = work.optimizer(own.model) * section.mini_batches * learners
+    optimizer = work.optimizer(model) * section.mini_batches * learners
     return {
-        "log-probs": work.score(own.model, shape.rows, shape.length, cut, visible) * batches * (scores + learners - 1),
-        "update": work.update(own.model, shape.rows, shape.length, cut, visible) * batches * learners,
+        "log-probs": work.score(model, shape.rows, shape.length, cut, visible) * batches * (scores + learners - 1),
+        "update": work.update(model, shape.rows, shape.length, cut, visible) * batches * learners,
         **({"optimizer": optimizer} if is_first else {}),
     }
 

@@ -138,14 +138,14 @@ def _judged(
     """Yields how many tests the programs of each question pass; no rows where the sandbox failed on one of them."""
     running = []
     for question in questions:
-        own = attempts[question.id]
-        written = [texts[attempt.key] for attempt in own if attempt.key in texts]
+        samples = attempts[question.id]
+        written = [texts[attempt.key] for attempt in samples if attempt.key in texts]
         tests = different_tests(written, question.entry_point, num_tests)
-        programs = [attempt.program for attempt in own]
-        running.append((own, len(tests), start(count_passes(programs, tests, Judge(question, grader)))))
-    for own, count, future in running:
+        programs = [attempt.program for attempt in samples]
+        running.append((samples, len(tests), start(count_passes(programs, tests, Judge(question, grader)))))
+    for samples, count, future in running:
         passed = future.result()
-        pairs = () if None in passed else zip(own, passed, strict=True)
+        pairs = () if None in passed else zip(samples, passed, strict=True)
         rows = {attempt.key: {"passed": passes, "tests": count} for attempt, passes in pairs}
         yield Judged(rows, [LOST if passes is None else "" for passes in passed])
 

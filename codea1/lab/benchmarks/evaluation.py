@@ -92,7 +92,7 @@ class EvaluationFolder:
         with contextlib.ExitStack() as stack:
             begun = stack.enter_context(opened(str(home), settings)).made_with
             now = versions().items()
-            if changed := [f"{name} {begun[name]}, here {own}" for name, own in now if begun.get(name, own) != own]:
+            if changed := [f"{name} {begun[name]}, here {here}" for name, here in now if begun.get(name, here) != here]:
                 say(f"{home} was begun with {'; '.join(changed)}; what it holds is not judged again", sys.stderr)
             for name in files:
                 lines = list(json_lines.whole_lines(home / f"{name}.jsonl"))

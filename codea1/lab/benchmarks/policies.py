@@ -101,8 +101,8 @@ def policy_of_run(
         functions = _functions(role, config, start)
     base = functions.place_base(start) if functions.abstract_base else {}
     hosts.of_main(lambda: require_base(config, role, checkpoints, step))
-    own = functions.restore_params(checkpoints, step) if functions.learns else functions.place_adapters(start)
-    return Policy(functions, start.tokenizer(config.policy(role).thinking), join(own, base), config.seed)
+    trained = functions.restore_params(checkpoints, step) if functions.learns else functions.place_adapters(start)
+    return Policy(functions, start.tokenizer(config.policy(role).thinking), join(trained, base), config.seed)
 
 
 def _answering(config: Config, role: str, lengths: tuple[int, int, int], changes: Mapping[str, Any]) -> Config:

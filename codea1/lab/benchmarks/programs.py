@@ -60,12 +60,12 @@ def evaluate_code(spec: EvaluationSpec, hosts: Hosts) -> None:
         evaluation = Evaluation(spec, hosts)
 
         def settings() -> dict[str, Any]:
-            own: dict[str, Any] = {"semantics": spec.semantics} if spec.benchmark in DATASETS else {}
+            settings: dict[str, Any] = {"semantics": spec.semantics} if spec.benchmark in DATASETS else {}
             if spec.benchmark == LIVECODEBENCH:
-                own = dict(zip(("from", "until"), spec.window, strict=True))
+                settings = dict(zip(("from", "until"), spec.window, strict=True))
             if given is not None:
-                return own | {"completions": spec.completions, "attempts": settings_digest(given)}
-            return own | evaluation.settings_of_policy("code", spec.model) | dataclasses.asdict(spec.sampling)
+                return settings | {"completions": spec.completions, "attempts": settings_digest(given)}
+            return settings | evaluation.settings_of_policy("code", spec.model) | dataclasses.asdict(spec.sampling)
 
         folder = stack.enter_context(evaluation.folder(spec.benchmark, settings, FILES))
         if pool:
@@ -231,8 +231,8 @@ def sampled(
             continue
         # One request for each run of consecutive indices, along which index and rank differ by the same number.
         for _, run in itertools.groupby(enumerate(indices), lambda pair: pair[1] - pair[0]):
-            own = [index for _, index in run]
-            requests.append(Request(question.id, prompt_ids, own[0], len(own)))
+            numbers = [index for _, index in run]
+            requests.append(Request(question.id, prompt_ids, numbers[0], len(numbers)))
     for sample in policy.generate(requests, **sampling.options(f"code/{benchmark.name}")):
         question = by_id[sample.question_id]
         answer = without_thoughts(policy.tokenizer.decode(sample.token_ids))
@@ -288,14 +288,14 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
     for attempt in folder.attempts(results):
         results[attempt.question_id].append(folder.rows("results").get(attempt.key))
     n = min((len(rows) for id, rows in results.items() if rows and id not in left_out), default=0)
-    found = {}
+    scores = {}
     for prefix, passes in benchmark.judgements.items():
         shares = [
             [math.nan] * n if id in left_out else [math.nan if row is None else float(passes(row)) for row in rows]
             for id, rows in results.items()
         ]
-        found[f"{prefix}avg_at_{n}"] = [math.fsum(row) / len(row) if row else math.nan for row in shares]
+        scores[f"{prefix}avg_at_{n}"] = [math.fsum(row) / len(row) if row else math.nan for row in shares]
         for k in KS:
             if k <= n:
-                found[f"{prefix}pass_at_{k}"] = [pass_at_k_of(row, k) for row in shares]
-    return found
+                scores[f"{prefix}pass_at_{k}"] = [pass_at_k_of(row, k) for row in shares]
+    return scores

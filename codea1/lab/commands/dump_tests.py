@@ -54,7 +54,7 @@ def main() -> None:
         tests = list(_tests(opened, hosts))
     if hosts.is_main:
         write_static_tests(output, tests)
-        counts = [len(own) for _, own in tests]
+        counts = [len(kept) for _, kept in tests]
         asked = sum(count > 0 for count in counts)
         none = len(counts) - asked
         print(f"wrote {output}: {sum(counts):,} tests of {asked:,} questions; {none:,} questions have none")

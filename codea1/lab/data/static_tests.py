@@ -19,8 +19,8 @@ def writable(tests: Iterable[CallTest]) -> list[CallTest]:
 def write_static_tests(path: epath.Path, tests: Iterable[tuple[Question, Sequence[CallTest]]]) -> None:
     """Writes the file, whole or not at all; questions without tests get no line."""
     rows = [
-        {"question_id": question.id, "truth": question.ground_truth_digest, "tests": [test.text for test in own]}
-        for question, own in tests
-        if own
+        {"question_id": question.id, "truth": question.ground_truth_digest, "tests": [test.text for test in tests_of]}
+        for question, tests_of in tests
+        if tests_of
     ]
     write_atomically(path, "".join(json.dumps(row) + "\n" for row in rows))

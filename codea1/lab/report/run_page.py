@@ -61,8 +61,8 @@ def _panels(rows: Rows) -> list[dict[str, Any]]:
             for line in panel.series:
                 steps, values = points(rows, line.metric)
                 if len(steps):
-                    own = 1 if panel.measured else smoothing_width(len(steps))
-                    smooth, width = smoothed(values, own).tolist() if own > 1 else [], max(own, width)
+                    window = 1 if panel.measured else smoothing_width(len(steps))
+                    smooth, width = smoothed(values, window).tolist() if window > 1 else [], max(window, width)
                     drawn_as = {"label": line.label, "color": line.color, "smoothed": smooth}
                     series.append(drawn_as | {"steps": steps.tolist(), "values": values.tolist()})
             kind = {"share": panel.share, "measured": panel.measured, "width": width}
@@ -72,10 +72,10 @@ def _panels(rows: Rows) -> list[dict[str, Any]]:
 
 def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Returns questions of a step with solutions and suites, first those with a program that is paid but wrong."""
-    found: dict[str, dict[str, Any]] = {}
+    by_id: dict[str, dict[str, Any]] = {}
     for row in rows:
         id = row["question_id"]
-        question = found.setdefault(id, {"id": id, "step": step, "prompt": "", "solutions": {}})
+        question = by_id.setdefault(id, {"id": id, "step": step, "prompt": "", "solutions": {}})
         solution = question["solutions"].setdefault(
             row["solution"],
             {
@@ -94,7 +94,7 @@ def _questions(step: int, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, A
             validity = row["reward_parts"].get("validity")
             suite = {"number": row["suite"], "reward": row["reward"], "validity": validity, "lines": lines}
             solution["suites"].append(suite | {"kills": _KILLS in kinds, "wrong": _WRONG in kinds})
-    questions = [question | {"solutions": list(question["solutions"].values())} for question in found.values()]
+    questions = [question | {"solutions": list(question["solutions"].values())} for question in by_id.values()]
 
     def is_fooled(question: Mapping[str, Any]) -> bool:
         return any(solution["paid"] and solution["right"] is False for solution in question["solutions"])

@@ -138,7 +138,7 @@ def _undrawn(folder: RunFolder) -> str:
 
 def table_title(folder: RunFolder) -> str:
     """Returns the sentence over the final table: what was measured, on what, with which intervals."""
-    done = {name: found for name in ("before", "after") if (found := read_evaluation(folder, name))}
+    done = {name: evaluation for name in ("before", "after") if (evaluation := read_evaluation(folder, name))}
     if not done:
         return "No evaluation has been made yet."
     first = next(iter(done.values()))

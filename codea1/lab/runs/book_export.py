@@ -54,13 +54,13 @@ def show_books(
     books = dict(open_book(path, step) for path in paths)
     if len(books) < len(paths):
         raise BadInput("the same book is given twice, so its failures would count twice.")
-    found = search(merge(books), question, text)
+    pages = search(merge(books), question, text)
     if export:
-        write_export(epath.Path(export), found)
-        print(f"wrote {export}: {counts(found)}, of {' and '.join(books)}")
+        write_export(epath.Path(export), pages)
+        print(f"wrote {export}: {counts(pages)}, of {' and '.join(books)}")
     else:
-        heading = f"{' and '.join(books)}: {counts(found)}"
-        draw(Console(), *map(written, [heading, *listing(found, questions, top)]))
+        heading = f"{' and '.join(books)}: {counts(pages)}"
+        draw(Console(), *map(written, [heading, *listing(pages, questions, top)]))
 
 
 def open_book(path: str, step: str) -> tuple[str, Pages]:
@@ -145,11 +145,11 @@ def read_export(path: epath.Path) -> Pages:
     Raises:
       BadInput: the file cannot be read, or names the line that is not such a test.
     """
-    found: dict[str, tuple[str, dict[Identity, BookEntry]]] = {}
+    merged: dict[str, tuple[str, dict[Identity, BookEntry]]] = {}
     for number, line in enumerate(_lines(path), start=1):
         try:
             question_id, truth, entry = _decode_line(line)
-            known, entries = found.setdefault(question_id, (truth, {}))
+            known, entries = merged.setdefault(question_id, (truth, {}))
             if known != truth:
                 raise ValueError(f"question {question_id} has another ground truth than in an earlier line")
             if entry.test.identity in entries:
@@ -157,7 +157,7 @@ def read_export(path: epath.Path) -> Pages:
         except ValueError as error:
             raise BadInput(f"{path}, line {number}: {error}.") from None
         entries[entry.test.identity] = entry
-    return {question_id: Page(*page) for question_id, page in found.items()}
+    return {question_id: Page(*page) for question_id, page in merged.items()}
 
 
 def _lines(path: epath.Path) -> list[bytes]:
@@ -222,13 +222,13 @@ def merge(books: Mapping[str, Mapping[str, Page]]) -> Pages:
 
 def search(pages: Mapping[str, Page], question: str = "", text: str = "") -> Pages:
     """Returns the tests whose Python source holds `text`, of the questions whose id holds `question`."""
-    found = {}
+    matching = {}
     for question_id, page in pages.items():
         if question in question_id:
             entries = [entry for entry in page.entries.values() if not text or text in entry.test.text]
             if entries:
-                found[question_id] = Page.of(page.ground_truth_digest, entries)
-    return found
+                matching[question_id] = Page.of(page.ground_truth_digest, entries)
+    return matching
 
 
 def _merge_entries(one: BookEntry, other: BookEntry) -> BookEntry:

@@ -70,7 +70,7 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
     whole = [(step, row) for step, row in codes if is_whole(row["reward"])]
     stands = [(step, row.get("program", "")) for step, row in whole if row.get("passes_check") is not False]
     shown = {(step, row["solution"]): row for step, row in codes if row.get("program_valid")}
-    found: dict[str, list[Duel]] = {}
+    duels_of: dict[str, list[Duel]] = {}
     for step, rows in steps.items():
         for suite in (row for row in rows if row["player"] == "test" and (step, row["solution"]) in shown):
             row = shown[step, suite["solution"]]
@@ -84,8 +84,8 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
                         continue
                     paid = [at for at, one in whole if at <= step and one.get("program", "") == program]
                     told = suite["question_id"], step, program, test, row["reward"]
-                    found.setdefault(program, []).append(Duel(*told, max(paid, default=None), others))
-    return sorted((min(duels, key=_to_read) for duels in found.values()), key=_to_read)
+                    duels_of.setdefault(program, []).append(Duel(*told, max(paid, default=None), others))
+    return sorted((min(duels, key=_to_read) for duels in duels_of.values()), key=_to_read)
 
 
 def _to_read(duel: Duel) -> tuple[bool, bool, int]:
@@ -108,10 +108,10 @@ def judge(duel: Duel, question: Question, grader: Grader) -> ProvenDuel | None:
     golden = len(fixed) * all(verdict is Verdict.PASS for verdict in graded.verdicts[:-1])
     if not is_true(duel.test, truth) or graded.verdicts[-1] not in FAILED or not (golden or duel.paid_at is not None):
         return None
-    (own,) = grader.ground_truth(question.module(duel.program), [call]).result()
+    (ran,) = grader.ground_truth(question.module(duel.program), [call]).result()
     answer = f"raises {graded.details[-1]}" if graded.verdicts[-1] is Verdict.ERROR else "does not end in time"
-    if own.usable:
-        answer = f"answers {source_of(decode_exact(own.value))}"
+    if ran.usable:
+        answer = f"answers {source_of(decode_exact(ran.value))}"
     others = sorted(duel.others, key=lambda other: (other[0] == duel.step, -_resemblance(other[1], duel.program)))
     for later in others[:_TRIED]:
         passes = [*judged.grade(later[1], [*fixed, duel.test]).result().verdicts]

@@ -189,8 +189,8 @@ class _Book:
     def update(self, step: int, solutions: Sequence[SolutionRows]) -> tuple[BookLine, ...] | None:
         """Adds a step; returns the page's changes, or None where there is no book or it is not known."""
         replayed = [run["test"] for run in solutions[0].row.get("history", [])] if solutions else []
-        own = [test.text for test in self._book.retrieve(self._question_id, self._size)]
-        if self._known and replayed and replayed != own:
+        held = [test.text for test in self._book.retrieve(self._question_id, self._size)]
+        if self._known and replayed and replayed != held:
             self._lose(step)
         if not self._known:
             return None

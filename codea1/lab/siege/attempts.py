@@ -65,15 +65,15 @@ def questions() -> dict[str, dict[str, Any]]:
 @cache
 def attempts() -> tuple[Challenge, ...]:
     """Returns the controls and then the forgeries."""
-    found = []
+    made = []
     for question, table in _read(_FOLDER / "questions.toml").items():
         for kind in (RIGHT, WRONG):
-            found += [Challenge(f"{kind} {n}", kind, question, code) for n, code in enumerate(table[kind], start=1)]
+            made += [Challenge(f"{kind} {n}", kind, question, code) for n, code in enumerate(table[kind], start=1)]
     for path in _files():
         for row in _read(path)["forgery"]:
             earlier = tuple(row.get("earlier", ()))
-            found.append(Challenge(row["name"], path.stem, row["question"], row["program"], earlier, row["source"]))
-    return tuple(found)
+            made.append(Challenge(row["name"], path.stem, row["question"], row["program"], earlier, row["source"]))
+    return tuple(made)
 
 
 def _files() -> Sequence[Path]:

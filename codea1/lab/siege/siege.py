@@ -37,8 +37,8 @@ class Siege:
 
     def of(self, *kinds: str, said: str = "") -> list[Ruling]:
         """Returns the attempts of some families, or with no family all forgeries, of which a grader said this."""
-        own = [case for case in self.judged if case.attempt.family in kinds or (not kinds and case.attempt.is_forgery)]
-        return [case for case in own if not said or case.said == said]
+        mine = [case for case in self.judged if case.attempt.family in kinds or (not kinds and case.attempt.is_forgery)]
+        return [case for case in mine if not said or case.said == said]
 
     @property
     def forged(self) -> list[Ruling]:
@@ -77,9 +77,9 @@ class Siege:
         parts = [f"# Siege of {self.grader}", self.summary().replace("\n", "\n\n"), self.table().markdown(), CAVEAT]
         if self.forged:
             parts.append(self.causes().markdown())
-        for title, found in self._shown():
+        for title, cases in self._shown():
             parts.append(f"## {title}")
-            for case in found:
+            for case in cases:
                 programs = (f"```python\n{program.strip()}\n```" for program in _programs(case.attempt))
                 parts += [f"### {_heading(case)}", "\n".join(f"- {line}" for line in _about(case)), *programs]
         return "\n\n".join(parts) + "\n"
@@ -98,13 +98,13 @@ class Siege:
         return json.dumps({"grader": self.grader, **counts, "families": families_, "attempts": rows}, indent=1) + "\n"
 
     def _shown(self) -> Iterator[tuple[str, list[Ruling]]]:
-        for title, found in (
+        for title, cases in (
             ("Forgeries that were paid", self.forged),
             ("Controls that were judged wrongly", self.misjudged),
             ("Forgeries at which the grader died", self.of(said=DIED)),
         ):
-            if found:
-                yield title, found
+            if cases:
+                yield title, cases
 
 
 def besiege(name: str, command: GraderCommand, attempts: Sequence[Challenge], seconds: float, jobs: int) -> Siege:
@@ -120,14 +120,14 @@ def besiege(name: str, command: GraderCommand, attempts: Sequence[Challenge], se
     Raises:
       BadInput: the grader cannot be started.
     """
-    own = threading.local()
+    local = threading.local()
     started: list[GraderProcess] = []
 
     def judge(attempt: Challenge) -> Ruling:
-        if not hasattr(own, "process"):
-            own.process = GraderProcess(command, seconds)
-            started.append(own.process)
-        return Ruling(attempt, *own.process.ask(questions()[attempt.question], attempt.program, attempt.earlier))
+        if not hasattr(local, "process"):
+            local.process = GraderProcess(command, seconds)
+            started.append(local.process)
+        return Ruling(attempt, *local.process.ask(questions()[attempt.question], attempt.program, attempt.earlier))
 
     try:
         with ThreadPoolExecutor(jobs) as threads:

@@ -77,9 +77,9 @@ class Result:
         """Returns what a study keeps of it: all evaluations, and the players' metrics of every step to four digits."""
         row = {name: getattr(self, name) for name in ("recipe", "tokens", "cpu_seconds", "version", "config")}
         evaluations = []
-        for (split, moment, chooser), found in self.evaluations.items():
-            metrics = {name: np.round(per_question(own), 4).tolist() for name, own in found["metrics"].items()}
-            about = {key: found[key] for key in ("step", "question_ids", "settings") if key in found}
+        for (split, moment, chooser), evaluation in self.evaluations.items():
+            metrics = {name: np.round(per_question(v), 4).tolist() for name, v in evaluation["metrics"].items()}
+            about = {key: evaluation[key] for key in ("step", "question_ids", "settings") if key in evaluation}
             evaluations.append({"split": split, "moment": moment, "chooser": chooser, **about, "metrics": metrics})
         kept = dict.fromkeys(name for step in self.rows for name in step if name.startswith(_CURVES))
         curves = {"step": [step["step"] for step in self.rows]}

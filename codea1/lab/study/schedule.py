@@ -228,5 +228,5 @@ def _handled(handler: Any, *kinds: signal.Signals) -> Iterator[None]:
     try:
         yield
     finally:
-        for kind, own in before.items():
-            signal.signal(kind, own)
+        for kind, previous in before.items():
+            signal.signal(kind, previous)

@@ -205,10 +205,10 @@ class _Filling:
         sides = [stacked(side, what) for side in both]
         if not all(map(same_questions, zip(*both[0], *both[1], strict=True))):
             raise BadInput(f"{what} were not measured on the same questions.")
-        found = difference(*sides)
+        interval = difference(*sides)
         if not self._is_tested((line.key, against.key), column):
-            found = found._replace(p_value=math.nan)
-        return None if math.isnan(found.mean) else Comparison(against.title, found)
+            interval = interval._replace(p_value=math.nan)
+        return None if math.isnan(interval.mean) else Comparison(against.title, interval)
 
     def _is_tested(self, pair: Pair, column: Column) -> bool:
         """Returns whether a comparison gets a p-value.
@@ -313,14 +313,14 @@ class _Filling:
             if len(both) > 1:
                 one, other = ([interval([side[seed][0].scores[None]]).mean for seed in both] for side in sides)
                 spread = float(np.std(np.subtract(one, other), ddof=1))
-                found = (
+                differing = (
                     f"{100 * detectable(spread, seeds, len(self._layout.primary)):.1f} with {seeds} seeds"
                     for seeds in PLANNED_SEEDS
                 )
                 titles = " - ".join(self._lines[key].title for key in (first, second))
                 yield (
                     f"{titles} deviates by {100 * spread:.1f} points from seed to seed. A paired t test finds so many "
-                    f"points with a chance of {POWER:.0%}, as the first of Holm's: {', '.join(found)}."
+                    f"points with a chance of {POWER:.0%}, as the first of Holm's: {', '.join(differing)}."
                 )
 
 

@@ -48,11 +48,11 @@ def prepare(world: str, data_folder: str | None) -> None:
       BadInput: there is no such world.
       StorageFailed: the folder cannot be written.
     """
-    own = world_named(world)
+    named = world_named(world)
     for split in NUM_QUESTIONS:
         file = epath.Path(world_file(world, split, data_folder))
         if not exists(file):
-            lines = "".join(f"{json.dumps(row)}\n" for row in sorted(rows(split, own), key=partial(_place, split)))
+            lines = "".join(f"{json.dumps(row)}\n" for row in sorted(rows(split, named), key=partial(_place, split)))
             write_atomically(file, gzip.compress(lines.encode(), mtime=0))
 
 

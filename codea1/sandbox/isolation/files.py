@@ -60,8 +60,8 @@ def without(hidden: str, paths: Sequence[str]) -> list[str]:
 
 def landlock_version() -> int:
     """Returns the kernel's Landlock version, 0 where it has none."""
-    found = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
-    return 0 if found < 0 and ctypes.get_errno() in _UNAVAILABLE else check(found, "landlock_create_ruleset")
+    version = libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), _VERSION_FLAG)
+    return 0 if version < 0 and ctypes.get_errno() in _UNAVAILABLE else check(version, "landlock_create_ruleset")
 
 
 class FileAccess:

@@ -172,8 +172,8 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
     rules += [_for_call(numbers, _ALLOW_IT) for numbers in OF_THE_ZYGOTE.values()]
     changing = _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)
     rules += [_for_call(numbers, changing) for numbers in CHANGING_FILES.values()]
-    own = _ALLOW_IT if isolation.has_scratch else _fail(errno.EPERM)
-    rules += [_for_call(numbers, own) for numbers in OWN_FILES.values()]
+    on_files = _ALLOW_IT if isolation.has_scratch else _fail(errno.EPERM)
+    rules += [_for_call(numbers, on_files) for numbers in OWN_FILES.values()]
     rules += [_for_call(numbers, _fail(errno.ENOTSUP)) for numbers in UNSUPPORTED.values()]
     rules += [
         *(_rule(name, _allow_up_to(0, _LAST_CLOCK)) for name in ("clock_gettime", "clock_getres")),
@@ -191,7 +191,7 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
         _rule("close_range", _allow_values(2, (0, _CLOSE_ON_EXEC))),
         _rule("clone", _cloning(asks)),
         _rule("clone3", _fail(errno.ENOSYS)),  # its flags lie in memory; the C library falls back to clone
-        _rule("utimensat", (_not_null(1) + _only_values(3, (0, _NOFOLLOW)) + own)),
+        _rule("utimensat", (_not_null(1) + _only_values(3, (0, _NOFOLLOW)) + on_files)),
         _rule("exit", _instruction(_RETURN, _ASK if asks else _ALLOW)),
     ]
     rules += [_rule(name, _ALLOW_IT) for name in ("prlimit64", "prctl")]

@@ -117,10 +117,10 @@ def param_shardings(abstract_params: nnx.State, mesh: Mesh, rules: AxisRules) ->
     `abstract_params` is the state of `codea1.models.qwen2.abstract`.
     """
 
-    def one(param: nnx.Variable) -> NamedSharding:
+    def cut(param: nnx.Variable) -> NamedSharding:
         return NamedSharding(mesh, partition_spec(param.get_metadata("out_sharding"), rules))
 
-    return nnx.to_pure_dict(jax.tree.map(one, abstract_params, is_leaf=lambda x: isinstance(x, nnx.Variable)))
+    return nnx.to_pure_dict(jax.tree.map(cut, abstract_params, is_leaf=lambda x: isinstance(x, nnx.Variable)))
 
 
 def laid_out(arrays: Any, shardings: Any) -> Any:

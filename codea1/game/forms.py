@@ -166,8 +166,8 @@ class Reader:
     def _holds(self, test: ast.expr) -> bool | None:
         """Returns whether an expression is true, or a loop over it runs; None where that is not known."""
         match test:
-            case ast.Compare(left=one, ops=[ast.Eq()], comparators=[other]):
-                sides = {getattr(side, "id", getattr(side, "value", None)) for side in (one, other)}
+            case ast.Compare(left=left, ops=[ast.Eq()], comparators=[other]):
+                sides = {getattr(side, "id", getattr(side, "value", None)) for side in (left, other)}
                 return True if sides == {"__name__", "__main__"} else None
         try:
             return bool(literal_value(test, self._budget, self._values))
@@ -310,11 +310,11 @@ class Reader:
                 if near := self._distance(test.left):
                     return self._near(node, *near, OPERATORS[type(sign)], tolerance)
             case ast.Compare(ops=[ast.Eq()], comparators=[right]):
-                for one, other in ((test.left, right), (right, test.left)):
-                    if _last_name(one) == "approx" and isinstance(one, ast.Call) and (asked := self._asked(other)):
-                        return self._approximate(node, asked, one)
-            case ast.Call(func=function, args=[one, other]) if _last_name(test) == "isclose":
-                if pair := self._pair(one, other):
+                for left, other in ((test.left, right), (right, test.left)):
+                    if _last_name(left) == "approx" and isinstance(left, ast.Call) and (asked := self._asked(other)):
+                        return self._approximate(node, asked, left)
+            case ast.Call(func=function, args=[left, other]) if _last_name(test) == "isclose":
+                if pair := self._pair(left, other):
                     of_numpy = isinstance(function, ast.Attribute) and _last_name(function.value) in ("np", "numpy")
                     return self._close(node, *pair, test.keywords, of_numpy=of_numpy)
         if isinstance(test, ast.Compare):
@@ -357,16 +357,16 @@ class Reader:
             return Call(f"{form} {self._entry_point}", asked.arguments)
         return asked
 
-    def _pair(self, one: ast.expr, other: ast.expr) -> tuple[_Asked, ast.expr] | None:
+    def _pair(self, left: ast.expr, other: ast.expr) -> tuple[_Asked, ast.expr] | None:
         """Returns which of two is the call's result, and the other."""
-        if asked := self._asked(one):
+        if asked := self._asked(left):
             return asked, other
-        return (asked, one) if (asked := self._asked(other)) else None
+        return (asked, left) if (asked := self._asked(other)) else None
 
     def _distance(self, node: ast.expr) -> tuple[_Asked, ast.expr] | None:
         match node:
-            case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=one, op=ast.Sub(), right=other)], keywords=[]):
-                return self._pair(one, other)
+            case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=other)], keywords=[]):
+                return self._pair(left, other)
         return None
 
     def _near(self, node: ast.stmt, asked: _Asked, value: ast.expr, sign: str, tolerance: ast.expr) -> Claim:
@@ -447,18 +447,18 @@ class Reader:
     def _unittest(self, node: ast.stmt, name: str, call: ast.Call) -> Claim:
         """Returns what a method of `unittest.TestCase` asserts."""
         match name, call.args:
-            case _, [one, other, *_] if name in _EQUAL:
-                return self._stated(node, ast.Compare(one, [ast.Eq()], [other]))
-            case "assertAlmostEqual", [one, other, *_] if pair := self._pair(one, other):
+            case _, [first, other, *_] if name in _EQUAL:
+                return self._stated(node, ast.Compare(first, [ast.Eq()], [other]))
+            case "assertAlmostEqual", [first, other, *_] if pair := self._pair(first, other):
                 return self._almost(node, *pair, call)
-            case "assertIs", [one, other, *_]:
-                return self._stated(node, ast.Compare(one, [ast.Is()], [other]))
-            case "assertIsNone", [one, *_]:
-                return self._stated(node, ast.Compare(one, [ast.Is()], [ast.Constant(None)]))
-            case "assertTrue", [one, *_]:
-                return self._stated(node, one)
-            case "assertFalse", [one, *_]:
-                return self._stated(node, ast.UnaryOp(ast.Not(), one))
+            case "assertIs", [first, other, *_]:
+                return self._stated(node, ast.Compare(first, [ast.Is()], [other]))
+            case "assertIsNone", [first, *_]:
+                return self._stated(node, ast.Compare(first, [ast.Is()], [ast.Constant(None)]))
+            case "assertTrue", [first, *_]:
+                return self._stated(node, first)
+            case "assertFalse", [first, *_]:
+                return self._stated(node, ast.UnaryOp(ast.Not(), first))
         return Claim(node, rejection=NO_COMPARISON)
 
 

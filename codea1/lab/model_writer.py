@@ -110,7 +110,7 @@ def merged(params: Params, adapters: Params, scale: float) -> Params:
     """
     leaves, halves = flatten_dict(params, sep="."), flatten_dict(adapters, sep=".")
 
-    def one(layer: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
+    def joined(layer: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         kernel, a, b = layer
         # On TPUs the default is the product of numbers rounded to bfloat16.
         product = jnp.tensordot(a.astype(jnp.float32), b.astype(jnp.float32), 1, precision=jax.lax.Precision.HIGHEST)
@@ -119,7 +119,7 @@ def merged(params: Params, adapters: Params, scale: float) -> Params:
     # In one order on all hosts, as what they compute together must be.
     for layer in dict.fromkeys(peft.linear_of(path) for path in halves):
         kernel = leaves[f"{layer}_kernel"]
-        leaves[f"{layer}_kernel"] = jax.lax.map(one, (kernel, halves[f"{layer}_lora_a"], halves[f"{layer}_lora_b"]))
+        leaves[f"{layer}_kernel"] = jax.lax.map(joined, (kernel, halves[f"{layer}_lora_a"], halves[f"{layer}_lora_b"]))
     return unflatten_dict(leaves, sep=".")
 
 

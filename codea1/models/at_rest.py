@@ -34,14 +34,14 @@ def with_forms(params: Params, learns: bool) -> Params:
     """
     leaves = flatten_dict(params)
 
-    def one(path: tuple[str, ...]) -> Any:
+    def with_form(path: tuple[str, ...]) -> Any:
         leaf = leaves.pop(path)
         if not path[-1].endswith("_kernel"):
             return leaf
         forms = leaf if has_forms(leaf) else _forms(leaf, 2 if path[-1] == "o_kernel" else 1)
         return forms.for_gradients() if learns else KernelForms(forms.stack, None, forms.layers)
 
-    return unflatten_dict({path: one(path) for path in list(leaves)})
+    return unflatten_dict({path: with_form(path) for path in list(leaves)})
 
 
 _forms = jax.jit(KernelForms.of, static_argnums=1)

@@ -168,14 +168,14 @@ class StoredTensors:
     def place(self, shardings: Mapping[str, jax.sharding.Sharding], dtype: DTypeLike) -> dict[str, jax.Array]:
         """Returns the parameters by path, each as its sharding says, in `dtype`."""
 
-        def one(path: str, sharding: jax.sharding.Sharding) -> jax.Array:
+        def placed(path: str, sharding: jax.sharding.Sharding) -> jax.Array:
             shape = self._shapes[path]
             indices = sharding.addressable_devices_indices_map(shape).values()
             needed = list({_bounds(index, shape): None for index in indices})
             parts = dict(zip(needed, self._read(path, needed, jnp.dtype(dtype)), strict=True))
             return jax.make_array_from_callback(shape, sharding, lambda index: parts[_bounds(index, shape)])
 
-        return {path: one(path, sharding) for path, sharding in shardings.items()}
+        return {path: placed(path, sharding) for path, sharding in shardings.items()}
 
     def _read(self, path: str, needed: Sequence[Bounds], dtype: np.dtype) -> list[np.ndarray]:
         """Returns the parts of a parameter at `needed`; no byte is read twice."""

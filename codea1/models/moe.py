@@ -241,25 +241,25 @@ def _product_of_blocks(
 def _blocks_forward(
     rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], expert_U: Int32[Array, " U"], dtype: DTypeLike
 ) -> tuple[Float[Array, "n O"], tuple]:
-    def one(_: None, block: tuple[Array, Array]) -> tuple[None, Array]:
+    def times_kernel(_: None, block: tuple[Array, Array]) -> tuple[None, Array]:
         rows_bE, expert = block
         return None, product(rows_bE, kernel_eEO[expert], dtype)
 
-    _, y_UbO = jax.lax.scan(one, None, (rows_nE.reshape(len(expert_U), -1, rows_nE.shape[1]), expert_U))
+    _, y_UbO = jax.lax.scan(times_kernel, None, (rows_nE.reshape(len(expert_U), -1, rows_nE.shape[1]), expert_U))
     return y_UbO.reshape(len(rows_nE), -1), (rows_nE, kernel_eEO, expert_U)
 
 
 def _blocks_backward(dtype: DTypeLike, residuals: tuple, y_bar_nO: Float[Array, "n O"]) -> tuple[Array, Array, None]:
     rows_nE, kernel_eEO, expert_U = residuals
 
-    def one(kernel_bar_eEO: Array, block: tuple[Array, Array, Array]) -> tuple[Array, Array]:
+    def add_block(kernel_bar_eEO: Array, block: tuple[Array, Array, Array]) -> tuple[Array, Array]:
         rows_bE, y_bar_bO, expert = block
         sum_EO = product(rows_bE.T, y_bar_bO, dtype, jnp.float32)
         return kernel_bar_eEO.at[expert].add(sum_EO), product(y_bar_bO, kernel_eEO[expert].T, dtype)
 
     zeros_eEO = jnp.zeros(kernel_eEO.shape, jnp.float32)
     blocks = (x.reshape(len(expert_U), -1, x.shape[1]) for x in (rows_nE, y_bar_nO))
-    kernel_bar_eEO, rows_bar_UbE = jax.lax.scan(one, zeros_eEO, (*blocks, expert_U))
+    kernel_bar_eEO, rows_bar_UbE = jax.lax.scan(add_block, zeros_eEO, (*blocks, expert_U))
     return rows_bar_UbE.reshape(rows_nE.shape), kernel_bar_eEO.astype(kernel_eEO.dtype), None
 
 

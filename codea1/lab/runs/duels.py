@@ -82,7 +82,7 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
                         test = read_test(write_test(item["call"], item["truth"], item.get("form", "")))
                     except ValueError:  # too large to have been written out
                         continue
-                    paid = [at for at, one in whole if at <= step and one.get("program", "") == program]
+                    paid = [at for at, row in whole if at <= step and row.get("program", "") == program]
                     told = suite["question_id"], step, program, test, row["reward"]
                     duels_of.setdefault(program, []).append(Duel(*told, max(paid, default=None), others))
     return sorted((min(duels, key=_to_read) for duels in duels_of.values()), key=_to_read)

@@ -66,8 +66,8 @@ def _title(table: Table) -> str:
 def _notes(table: Table) -> Iterator[str]:
     counts = {len(cell.seeds) for row in table.rows for cell in row.cells if cell.seeds}
     several = "Several seeds: 95 % intervals by Student's t over seeds crossed with questions. "
-    one = "One seed: 95 % bootstrap intervals over its questions, which say nothing of another seed. "
-    yield f"Percent. {several if max(counts, default=0) > 1 else ''}{one if 1 in counts else ''}".strip()
+    note = "One seed: 95 % bootstrap intervals over its questions, which say nothing of another seed. "
+    yield f"Percent. {several if max(counts, default=0) > 1 else ''}{note if 1 in counts else ''}".strip()
     if table.comparisons:
         yield (
             "Differences are paired by question and seed, over the seeds that both rows have and the questions that "

@@ -47,7 +47,7 @@ def place_run(path: str, seeds: str) -> None:
     Raises BadInput: the run has not ended, a file is damaged, or there are no other seeds of one experiment.
     """
     folder = RunFolder.existing(path)
-    others = [one for one in Results(seeds) if one.run.split == OWN_SPLIT and one.run.seed != folder.config["seed"]]
+    others = [r for r in Results(seeds) if r.run.split == OWN_SPLIT and r.run.seed != folder.config["seed"]]
     if not others:
         raise BadInput(f"--seeds: {seeds} has no run of another seed on the {OWN_SPLIT} split.")
     require_seeds_of_one_arm(others)
@@ -58,7 +58,7 @@ def place_run(path: str, seeds: str) -> None:
     for row in compare(folder):
         if not row.before or not row.after:
             raise BadInput(f"{folder.path} has no evaluation after training to be compared.")
-        values = [per_question(one.evaluations[OWN_SPLIT, "after", ""]["metrics"][row.metric]) for one in others]
+        values = [per_question(result.evaluations[OWN_SPLIT, "after", ""]["metrics"][row.metric]) for result in others]
         means = [np.nanmean(value.reshape(len(value), -1), axis=0).prod() for value in values]
         rows.append([label(row.metric), *(f"{100 * x:.0f} %" for x in (row.before.mean, row.after.mean))])
         rows[-1].append(f"{100 * min(means):.0f} to {100 * max(means):.0f} %")

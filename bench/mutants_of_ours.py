@@ -57,13 +57,10 @@ ROOT = Path(__file__).resolve().parent.parent
 LISTED = Path(__file__).with_suffix(".json")
 
 # Which tests claim a module; the nearest come first, because the first that fails ends a mutant.
+_REWARDS = ("game_rewards_test.py", "game_round_selection_test.py", "game_asserts_marks_test.py", "game_round_test.py")
 CLAIMS = {
-    "game.rewards": (
-        "game_rewards_test.py",
-        "game_round_selection_test.py",
-        "game_asserts_marks_test.py",
-        "game_round_test.py",
-    ),
+    "game.rewards": _REWARDS,
+    "game.outcomes": _REWARDS,
     "learn.advantages": ("learn_advantages_test.py", "learn_overlong_test.py"),
     "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
     "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
@@ -95,7 +92,7 @@ CLAIMS = {
     "learn.update": ("learn_update_test.py", "learn_values_test.py"),
     "learn.values": ("learn_values_test.py",),
 }
-ALL = tuple(CLAIMS)[:7]  # whose mutants all run
+ALL = tuple(CLAIMS)[:8]  # whose mutants all run
 # Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`. `tests` has
 # jaxtyping's import hook, which finds modules by itself: `_Changed` must come before it to change modules of `learn`.
 UNCHANGED = ("flax.nnx", "optax", "codea1.models.qwen2", "codea1.values.literals", "codea1.values.verdict", "tests")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from codea1.config_file import validate
 from codea1.data.loader import load_questions, rows_of
 from codea1.lab.data.conversion import add_mutants, make_training_set
 from codea1.lab.data.formats import FORMATS
@@ -59,7 +60,7 @@ def test_a_conversion_makes_mutants_for_questions_that_have_none(tmp_path: Path)
 def test_a_run_whose_mutants_pay_is_refused_where_no_question_has_any(bare: str, micro_config):
     micro_config.data.train.source = bare
     micro_config.game.reward, micro_config.game.mutant_weight = "strict_tests", 0.5
-    setup.assemble(micro_config)
+    setup.assemble(validate(micro_config))
     write_rows(Path(bare), [{**row, "mutants": []} for _, row in rows_of(bare, None, None)])
     with pytest.raises(BadInput, match=re.escape(f"`python -m codea1.lab convert json {bare} --mutants=8 --output=")):
-        setup.assemble(micro_config)
+        setup.assemble(validate(micro_config))

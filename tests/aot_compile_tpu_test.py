@@ -245,7 +245,7 @@ def test_residents_alone_may_be_too_much_and_nothing_is_compiled_twice(config, t
     monkeypatch.setattr(reports, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
     assert reports.report("test", validate(config), topology("v5e-4"), ResultCache(tmp_path), "largest") == report
     full = {**report.residents, "code: parameters and moments": 20 << 30}
-    rows = [dataclasses.replace(row, beside=20 << 30) for row in report.rows]
+    rows = [dataclasses.replace(row, others=20 << 30) for row in report.rows]
     fit = fit_of(dataclasses.replace(report, residents=full, rows=rows))
     assert "use a slice of 6 such chips or more" in fit.advice[0]
 

@@ -74,7 +74,7 @@ def test_two_players_of_adapters_have_one_base(micro_config, frozen):
     assert (trained, base, gradients) == (size_of(player.state.params), size_of(player.base), trained)
     others = {name: size for name, size in planned.residents.items() if "pages" not in name and "published" not in name}
     others = sum(size for name, size in others.items() if name != "test: micro-batches")
-    assert accumulate.beside == others - trained - base
+    assert accumulate.others == others - trained - base
 
 
 def test_the_largest_of_each_kind(planned):
@@ -101,7 +101,7 @@ def test_arguments_and_what_is_beside_them_are_all_there_is(planned):
     for job in planned.jobs:
         if job.function.kind in ("score", "accumulate", "apply"):
             own = bytes_per_device(job.function.arguments[0])
-            assert job.beside + own == always + planned.residents["code: micro-batches"], job.function.name
+            assert job.others + own == always + planned.residents["code: micro-batches"], job.function.name
 
 
 def test_equal_functions_have_equal_fingerprints_and_others_have_not(planned):

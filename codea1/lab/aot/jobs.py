@@ -26,7 +26,7 @@ class Compilation:
     player: str
     phase: str  # "rollout" or "learn"
     function: Function
-    beside: int  # bytes on a chip that are neither its arguments nor its results
+    others: int  # bytes on a chip that are neither its arguments nor its results
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,10 @@ def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     players = functions_of_players(config, mesh, models)
     always = kept(players, models)
     by_turns: dict[str, int] = {}
-    beside = sum(always.values())
+    others = sum(always.values())
     jobs: list[Compilation] = []
     for name, player in players.items():
-        generation, turns = _generation(name, player, beside)
+        generation, turns = _generation(name, player, others)
         jobs += generation
         if player.learns:
             # All micro-batches of a step, with the log-probs of the update, as if all rows were the longest.
@@ -88,7 +88,7 @@ def largest(plan: Plan) -> list[Compilation]:
     chosen: dict[tuple[str, Qwen2Config], tuple[int, Compilation]] = {}
     for job in plan.jobs:
         key = job.function.kind, plan.players[job.player].model
-        size = job.beside + bytes_per_device(job.function.arguments)
+        size = job.others + bytes_per_device(job.function.arguments)
         if key not in chosen or size >= chosen[key][0]:
             chosen[key] = size, job
     return [job for _, job in chosen.values()]
@@ -101,14 +101,14 @@ def _generation(name: str, player: PlayerFunctions, present: int) -> tuple[list[
     publish = next(function for function in player.generation if function.kind == "publish")
     taken = bytes_per_device(publish.arguments)
     in_place = bytes_per_device(player.abstract_params) - taken
-    beside = {
+    others = {
         "publish": present - taken,
         "empty": present + published,
         "prefill": present - in_place,
         "copy_pages": present + published,
         "decode": present - in_place,
     }
-    jobs = [Compilation(name, "rollout", function, beside[function.kind]) for function in player.generation]
+    jobs = [Compilation(name, "rollout", function, others[function.kind]) for function in player.generation]
     return jobs, turns
 
 

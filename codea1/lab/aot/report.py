@@ -32,7 +32,7 @@ _SETTINGS = (
 )
 _SETTINGS_OF_PLAYERS = ("micro_batch_size", "max_prompt_length", "max_response_length")
 _BY_TURNS = ("published weights", "pages of keys and values", "past weights", "micro-batches")
-_COLUMNS = ("function", "arguments", "aliased", "temporaries", "beside", "peak", "of HBM", "collectives", "compiled in")
+_COLUMNS = ("function", "arguments", "aliased", "temporaries", "others", "peak", "of HBM", "collectives", "compiled in")
 _SUMMARY = (
     *("config", "slice", "fsdp x tensor", "functions", "learn", "rollout"),
     *("verdict", "least step", "most tokens/s/chip"),
@@ -68,13 +68,13 @@ class Row:
     phase: str
     kind: str
     name: str
-    beside: int  # what else is in memory
+    others: int  # what else is in memory
     result: CompilerResult
 
     @property
     def peak(self) -> int:
         """All that is in memory while it runs."""
-        return self.beside + self.result.peak_bytes
+        return self.others + self.result.peak_bytes
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def report(
         if result is None:
             result = compile_lowered(lowered)
             cache.put(key, result)
-        rows.append(Row(job.player, job.phase, job.function.kind, job.function.name, job.beside, result))
+        rows.append(Row(job.player, job.phase, job.function.kind, job.function.name, job.others, result))
     settings = [*_SETTINGS, *(f"{player}.{key}" for player in known for key in _SETTINGS_OF_PLAYERS)]
     return Report(
         config=name,
@@ -259,9 +259,9 @@ def _functions(report: Report) -> TextTable:
 def _cells(report: Report, row: Row) -> list[str]:
     result = row.result
     if result.refusal:
-        sizes = ["-", "-", "-", _gib(row.beside), f"> {_gib(row.peak)}", "refused"]
+        sizes = ["-", "-", "-", _gib(row.others), f"> {_gib(row.peak)}", "refused"]
     else:
-        parts = (result.argument_bytes, result.aliased_bytes, result.temporary_bytes, row.beside, row.peak)
+        parts = (result.argument_bytes, result.aliased_bytes, result.temporary_bytes, row.others, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
     sent = ", ".join(f"{all_.count} {kind} {all_.bytes / 2**20:.0f} MiB" for kind, all_ in result.collectives.items())
     return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{result.seconds:.0f} s"]

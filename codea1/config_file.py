@@ -173,8 +173,8 @@ def _from_file(given: str) -> ConfigDict:
         lines = [line for line in traceback.extract_tb(error.__traceback__) if line.filename == path]
         where = f", line {lines[-1].lineno}, {lines[-1].line}" if lines else ""
         cause = error.__context__ if isinstance(error.__context__, KeyError) else error  # of a ConfigDict
-        what = " ".join(str(cause.args[0] if isinstance(cause, KeyError) else cause).split())
-        raise BadInput(f"config file {path}{where}: {type(error).__name__}: {what.rstrip('.?')}.") from None
+        reason = " ".join(str(cause.args[0] if isinstance(cause, KeyError) else cause).split())
+        raise BadInput(f"config file {path}{where}: {type(error).__name__}: {reason.rstrip('.?')}.") from None
     if not isinstance(config, ConfigDict):
         raise BadInput(f"config file {path}: get_config(arg) must return the config, not {config!r}.")
     return config

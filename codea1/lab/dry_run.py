@@ -128,7 +128,7 @@ def batch_table(config: Config, questions: int, row_shapes: Mapping[str, Sequenc
       row_shapes: of the micro-batches of each player, shortest first.
     """
     columns = [_batches(config, name, shapes) for name, shapes in row_shapes.items()]
-    rows, steps = [[what, *(column[what] for column in columns)] for what in columns[0]], config.steps
+    rows, steps = [[title, *(column[title] for column in columns)] for title in columns[0]], config.steps
     epochs = f"over {steps:,} steps ({steps / (questions // config.questions_per_step):.2f} epochs)"
     optimizer_steps = [config.policy(name).mini_batches * (config.trained_sequences(name) > 0) for name in row_shapes]
     rows.append([f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps)])
@@ -141,7 +141,7 @@ def _batches(config: Config, name: str, row_shapes: Sequence[RowShape]) -> dict[
     """Returns the column of one player, which has the numbers of all roles that it plays."""
     section, roles = config.policy(name), METHODS[config.method].roles_of(name)
     prompts_of = {"code": config.questions_per_step, "test": config.questions_per_step * config.game.num_solutions}
-    what = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
+    outputs = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
     samples = _num_samples(config, name)
     sequences = config.trained_sequences(name)  # 0 if it is frozen
     mini_batches = section.mini_batches if sequences else 0
@@ -150,7 +150,7 @@ def _batches(config: Config, name: str, row_shapes: Sequence[RowShape]) -> dict[
     return {
         "questions": f"{config.questions_per_step:,}",
         "prompts": f"{sum(prompts_of[role] for role in roles):,}",
-        "samples": f"{samples:,} {what}",
+        "samples": f"{samples:,} {outputs}",
         "tokens generated, at most": f"{samples * section.max_response_length:,}",
         "sequences trained, at most": f"{sequences:,}",
         "tokens trained, at most": f"{sequences * (section.max_prompt_length + section.max_response_length):,}",

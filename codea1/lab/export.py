@@ -92,8 +92,8 @@ def export(
         else:
             model_writer.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
     if hosts.is_main:
-        what = "the adapters of " if is_alone else ""
-        print(f"wrote {folder}: {what}the {player} policy of {run.path} after step {number}, in {dtype}")
+        prefix = "the adapters of " if is_alone else ""
+        print(f"wrote {folder}: {prefix}the {player} policy of {run.path} after step {number}, in {dtype}")
 
 
 def _require_empty(folder: ModelFolder) -> None:

@@ -75,7 +75,7 @@ def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
             queued = per_batch * -(-config.trained_sequences(name) // longest.tokens_BT.shape[0])
             jobs += _learning(name, player, sum(always.values()) + queued)
             turns["micro-batches"] = queued
-        by_turns |= {f"{name}: {what}": size for what, size in turns.items() if size}
+        by_turns |= {f"{name}: {turn}": size for turn, size in turns.items() if size}
     return Plan(players, jobs, always | by_turns)
 
 

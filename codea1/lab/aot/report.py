@@ -263,7 +263,7 @@ def _cells(report: Report, row: Row) -> list[str]:
     else:
         parts = (result.argument_bytes, result.aliased_bytes, result.temporary_bytes, row.others, row.peak)
         sizes = [*map(_gib, parts), f"{row.peak / report.hbm:.0%}"]
-    sent = ", ".join(f"{all_.count} {kind} {all_.bytes / 2**20:.0f} MiB" for kind, all_ in result.collectives.items())
+    sent = ", ".join(f"{item.count} {kind} {item.bytes / 2**20:.0f} MiB" for kind, item in result.collectives.items())
     return [f"{row.player}: {row.name}", *sizes, sent or "none", f"{result.seconds:.0f} s"]
 
 

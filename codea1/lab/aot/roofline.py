@@ -59,7 +59,7 @@ def estimate(config: Config, players: Mapping[str, PlayerFunctions], chip: Chip)
         if name != config.frozen:
             done |= _learning(config, name, role, player, cut, lengths[role])
         chips = cut.chips
-        phases += [_phase(f"{role}: {what}", work, chips, chip) for what, work in done.items()]
+        phases += [_phase(f"{role}: {phase}", work, chips, chip) for phase, work in done.items()]
         response_tokens += math.prod(counts(role, config)) * lengths[role].response
     seconds = sum(phase.seconds for phase in phases)
     return Roofline(seconds, response_tokens / seconds / chips, lengths, phases)

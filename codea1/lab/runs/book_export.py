@@ -231,15 +231,15 @@ def search(pages: Mapping[str, Page], question: str = "", text: str = "") -> Pag
     return matching
 
 
-def _merge_entries(one: BookEntry, other: BookEntry) -> BookEntry:
-    passes = [step for step in (one.last_passed, other.last_passed) if step is not None]
-    rewards = [reward for reward in (one.reward, other.reward) if reward is not None]
+def _merge_entries(entry: BookEntry, other: BookEntry) -> BookEntry:
+    passes = [step for step in (entry.last_passed, other.last_passed) if step is not None]
+    rewards = [reward for reward in (entry.reward, other.reward) if reward is not None]
     return replace(
-        one,
-        frequency=one.frequency + other.frequency,
-        first_seen=min(one.first_seen, other.first_seen),
-        hits=one.hits + other.hits,
-        last_failed=max(one.last_failed, other.last_failed),
+        entry,
+        frequency=entry.frequency + other.frequency,
+        first_seen=min(entry.first_seen, other.first_seen),
+        hits=entry.hits + other.hits,
+        last_failed=max(entry.last_failed, other.last_failed),
         last_passed=max(passes, default=None),
         reward=max(rewards, default=None),
     )

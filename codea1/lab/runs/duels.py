@@ -82,9 +82,9 @@ def find(steps: Mapping[int, Sequence[Row]]) -> list[Duel]:
                         test = read_test(write_test(item["call"], item["truth"], item.get("form", "")))
                     except ValueError:  # too large to have been written out
                         continue
-                    paid = [at for at, row in whole if at <= step and row.get("program", "") == program]
-                    told = suite["question_id"], step, program, test, row["reward"]
-                    duels_of.setdefault(program, []).append(Duel(*told, max(paid, default=None), others))
+                    paid = [at for at, code in whole if at <= step and code.get("program", "") == program]
+                    facts = suite["question_id"], step, program, test, row["reward"]
+                    duels_of.setdefault(program, []).append(Duel(*facts, max(paid, default=None), others))
     return sorted((min(duels, key=_to_read) for duels in duels_of.values()), key=_to_read)
 
 
@@ -122,8 +122,8 @@ def judge(duel: Duel, question: Question, grader: Grader) -> ProvenDuel | None:
     return None
 
 
-def _resemblance(one: str, other: str) -> float:
-    return difflib.SequenceMatcher(None, one, other, autojunk=False).ratio()
+def _resemblance(program: str, other: str) -> float:
+    return difflib.SequenceMatcher(None, program, other, autojunk=False).ratio()
 
 
 def read_duels(folder: RunFolder, question_id: str, step: int | None) -> Iterator[ProvenDuel]:
@@ -145,12 +145,12 @@ def read_duels(folder: RunFolder, question_id: str, step: int | None) -> Iterato
     if unknown := met.keys() - questions.keys():
         raise BadInput(f"question {min(unknown)} of {folder.path} is not in {config.data.train.source}.")
     duels = [duel for steps in met.values() for duel in find(steps) if step in (None, duel.step)]
-    told: set[str] = set()
+    ids: set[str] = set()
     with sandbox_pool(config.sandbox) as pool:
         grader = Grader(pool)
         for duel in sorted(duels, key=_to_read):
-            if duel.question_id not in told and (judged := judge(duel, questions[duel.question_id], grader)):
-                told.add(duel.question_id)
+            if duel.question_id not in ids and (judged := judge(duel, questions[duel.question_id], grader)):
+                ids.add(duel.question_id)
                 yield judged
 
 

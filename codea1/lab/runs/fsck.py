@@ -79,7 +79,7 @@ def _examine(folder: RunFolder, is_live: bool) -> tuple[dict[epath.Path, str], l
         elif not damage and sound is None:
             sound, record = step, recorded(json_lines.loads(read(path / "state" / "metadata")))
             damaged, missing = compare(folder, record)
-            damages |= {folder.path / name: f"{what} {_STOPS}" for name, what in damaged.items()}
+            damages |= {folder.path / name: f"{defect} {_STOPS}" for name, defect in damaged.items()}
     for path, check, follows in _readable(folder, record):
         if path not in damages and (damage := _damage_of(check)):
             damages[path] = f"{damage} {follows}"

@@ -190,12 +190,12 @@ def lesson_batch(chats: Iterator[Chat], batch_size: int, tokenizer: ChatTokenize
     return _fitting(encoded, batch_size, length, "suites fit with their prompts")
 
 
-def _fitting(encoded: Iterator[Document], batch_size: int, length: int, what: str) -> list[Document]:
+def _fitting(encoded: Iterator[Document], batch_size: int, length: int, clause: str) -> list[Document]:
     """Returns the next documents of at most `length` tokens. Raises BadInput: hardly any is that short."""
     tried = islice(encoded, 20 * batch_size)
     documents = list(islice((document for document in tried if len(document[0]) <= length), batch_size))
     if len(documents) < batch_size:
-        raise BadInput(f"length {length} is too short: fewer than one in twenty {what}.")
+        raise BadInput(f"length {length} is too short: fewer than one in twenty {clause}.")
     return documents
 
 

@@ -178,15 +178,15 @@ def evaluations_of(folder: RunFolder, chooser: Callable[[Mapping[str, Any]], str
     return last
 
 
-def stacked(seeds: Sequence[Sequence[Measured]], what: str) -> list[Scores]:
+def stacked(seeds: Sequence[Sequence[Measured]], label: str) -> list[Scores]:
     """Returns the measures of some seeds as `codea1.lab.statistics` reads them: one array for each measure.
 
     Raises:
-      BadInput: the seeds were not asked the same questions; `what` was measured is named.
+      BadInput: the seeds were not asked the same questions; `label` names what was measured.
     """
     parts = list(zip(*seeds, strict=True))
     if not all(map(same_questions, parts)):
-        raise BadInput(f"{what} was not measured on the same questions for every seed.")
+        raise BadInput(f"{label} was not measured on the same questions for every seed.")
     return [np.stack([measured.scores for measured in part]) for part in parts]
 
 
@@ -203,10 +203,10 @@ def require_seeds_of_one_arm(results: Sequence[Result]) -> None:
             raise BadInput(f"{names} are not seeds of one experiment: their configs differ in {fields}.")
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+def differences(first: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Returns the dotted names of the fields in which two configs differ, but for those that `_OF_SEED` names."""
-    one, other = ({name: json.dumps(item) for name, item in leaves(config)} for config in (one, other))
-    differing = [name for name in sorted(one.keys() | other.keys()) if one.get(name) != other.get(name)]
+    first, other = ({name: json.dumps(item) for name, item in leaves(config)} for config in (first, other))
+    differing = [name for name in sorted(first.keys() | other.keys()) if first.get(name) != other.get(name)]
     return [name for name in differing if not any(fnmatch.fnmatch(name, pattern) for pattern in _OF_SEED)]
 
 

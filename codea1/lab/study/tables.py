@@ -173,9 +173,9 @@ class _Filling:
             for measure in column.measures:
                 of_runs = [result.measured(measure, moment, line.tester) for result in runs if result.run.seed == seed]
                 every = list(chain.from_iterable(of_runs))
-                what = f"{line.title}, {measure.split}, seed {seed},"
+                label = f"{line.title}, {measure.split}, seed {seed},"
                 if names := differing(every):
-                    raise BadInput(f"{what} was measured with more than one {', '.join(names)}: use one evaluation.")
+                    raise BadInput(f"{label} was measured with more than one {', '.join(names)}: use one evaluation.")
                 taken += every[:1]
             if len(taken) == len(column.measures):
                 scores[seed] = taken
@@ -200,11 +200,11 @@ class _Filling:
         seeds = tuple(seed for seed in after if seed in before)
         if not seeds:
             return None
-        what = f"{line.title} and {against.title}, {column.title},"
+        label = f"{line.title} and {against.title}, {column.title},"
         both = [[side[seed] for seed in seeds] for side in (before, after)]
-        sides = [stacked(side, what) for side in both]
+        sides = [stacked(side, label) for side in both]
         if not all(map(same_questions, zip(*both[0], *both[1], strict=True))):
-            raise BadInput(f"{what} were not measured on the same questions.")
+            raise BadInput(f"{label} were not measured on the same questions.")
         interval = difference(*sides)
         if not self._is_tested((line.key, against.key), column):
             interval = interval._replace(p_value=math.nan)
@@ -311,8 +311,8 @@ class _Filling:
             sides = [self._scores(self._lines[key], self._columns[0]) for key in (first, second)]
             both = [seed for seed in sides[0] if seed in sides[1]]
             if len(both) > 1:
-                one, other = ([interval([side[seed][0].scores[None]]).mean for seed in both] for side in sides)
-                spread = float(np.std(np.subtract(one, other), ddof=1))
+                means, others = ([interval([side[seed][0].scores[None]]).mean for seed in both] for side in sides)
+                spread = float(np.std(np.subtract(means, others), ddof=1))
                 differing = (
                     f"{100 * detectable(spread, seeds, len(self._layout.primary)):.1f} with {seeds} seeds"
                     for seeds in PLANNED_SEEDS

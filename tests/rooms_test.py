@@ -172,14 +172,8 @@ def commands() -> list[str]:
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 TOTALS = (
-    Total(
-        "lines that training imports, with the sandbox's children",
-        lambda: lines(map(FILES.get, closure())),
-        24422,
-        25790,
-        22500,
-    ),
-    Total("lines of the package", lambda: lines(FILES.values()), 41333, 38995, 34500),
+    Total("lines that training imports", lambda: lines(map(FILES.get, closure())), 24422, 25839, 22500),
+    Total("lines of the package", lambda: lines(FILES.values()), 41333, 39048, 34500),
     Total(
         "lines of codea1/lab",
         lambda: lines(FILES[module] for module in FILES if is_behind(module)),

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -14,8 +14,10 @@ from jax.experimental.pallas.ops.tpu.splash_attention import (
     splash_attention_mask,
     splash_attention_mask_info,
 )
-from jaxtyping import Bool, Float, Int, Int8, Int32
+from jax.typing import DTypeLike
+from jaxtyping import Bool, Float, Float32, Int, Int8, Int32
 
+from codea1.models.weights import products
 from codea1.sharding import Array, on_each_device
 
 QUERY_BLOCK, MOST_QUERY_BLOCKS = 64, 8
@@ -155,13 +157,14 @@ def attend_causally(
     v_BTKh: Float[Array, "B T K h"],
     platform: str,
     packing: Packing | SplashPacking | None = None,
+    dtype: DTypeLike | None = None,
 ) -> Float[Array, "B T H h"]:
     """Computes `attend` of whole rows, token t seeing tokens 0..t, or those of them that belong to it by the packing.
 
     That is `Packing.for_kernel` on TPU. Without holding the scores [T, T] there and, of sequences in bfloat16 or
-    float16, on GPU, by cuDNN.
+    float16, on GPU, by cuDNN. Where `dtype` is not that of the arrays, on a CPU, products are in `dtype`.
     """
-    T = q_BTHh.shape[1]
+    B, T, H, h = q_BTHh.shape
     if platform == "tpu":
         assert not isinstance(packing, Packing)
         return splash_attend(q_BTHh, k_BTKh, v_BTKh, packing)
@@ -170,16 +173,71 @@ def attend_causally(
         # cuDNN's backward pass takes an even number of tokens; no real one sees what is added at the end.
         even = [jnp.pad(x, ((0, 0), (0, T % 2), (0, 0), (0, 0))) for x in (q_BTHh, k_BTKh, v_BTKh)]
         return jax.nn.dot_product_attention(*even, is_causal=True, implementation="cudnn")[:, :T]
-    length = -(-T // min(-(-T // QUERY_BLOCK), MOST_QUERY_BLOCKS))
     blocks = []
-    for start in range(0, T, length):  # each meets the tokens up to its own last one, which halves the products
-        end = min(start + length, T)
+    if dtype is None or dtype == q_BTHh.dtype:
+        for start, end, visible_BTS in _query_blocks(T, packing):
+            blocks.append(attend(q_BTHh[:, start:end], k_BTKh[:, :end], v_BTKh[:, :end], visible_BTS))
+        return jnp.concatenate(blocks, axis=1)
+    K = k_BTKh.shape[2]
+    q_BKGTh = jnp.moveaxis(q_BTHh.reshape(B, T, K, H // K, h), 1, 3)
+    k_BKTh, v_BKTh = jnp.swapaxes(k_BTKh, 1, 2), jnp.swapaxes(v_BTKh, 1, 2)
+    for start, end, visible_BTS in _query_blocks(T, packing):
+        visible_B1XS = jnp.tile(visible_BTS, (1, H // K, 1))[:, None]
+        q_BKXh = q_BKGTh[:, :, :, start:end].reshape(B, K, -1, h)
+        y_BKXh = attend_heads(q_BKXh, k_BKTh[:, :, :end], v_BKTh[:, :, :end], visible_B1XS, dtype)
+        blocks.append(y_BKXh.reshape(B, K, H // K, end - start, h))
+    return jnp.moveaxis(jnp.concatenate(blocks, axis=3), 3, 1).reshape(B, T, H, h)
+
+
+def _query_blocks(length: int, packing: Packing | None) -> Iterator[tuple[int, int, Bool[Array, "B T S"]]]:
+    """Yields where blocks of queries begin and end, and which keys up to their ends they see: half the products."""
+    step = -(-length // min(-(-length // QUERY_BLOCK), MOST_QUERY_BLOCKS))
+    for start in range(0, length, step):
+        end = min(start + step, length)
         if packing is None:
-            visible_BTS = (jnp.arange(end) <= jnp.arange(start, end)[:, None])[None]
+            yield start, end, (jnp.arange(end) <= jnp.arange(start, end)[:, None])[None]
         else:
-            visible_BTS = packing.visible(slice(start, end), slice(end))
-        blocks.append(attend(q_BTHh[:, start:end], k_BTKh[:, :end], v_BTKh[:, :end], visible_BTS))
-    return jnp.concatenate(blocks, axis=1)
+            yield start, end, packing.visible(slice(start, end), slice(end))
+
+
+@partial(jax.custom_vjp, nondiff_argnums=(4,))
+def attend_heads(
+    q_BKXh: Float[Array, "B K X h"],
+    k_BKSh: Float[Array, "B K S h"],
+    v_BKSh: Float[Array, "B K S h"],
+    visible_B1XS: Bool[Array, "#B 1 X S"],
+    dtype: DTypeLike,
+) -> Float32[Array, "B K X h"]:
+    """Computes `attend` of the queries X of each key/value head, with products in `dtype`, for a CPU.
+
+    Its gradient is FlashAttention's (Dao et al., 2022). Left to itself XLA for CPU transposes copies of the weights
+    [X, S], and adds up products of their gradients one by one.
+    """
+    return _attend_heads_forward(q_BKXh, k_BKSh, v_BKSh, visible_B1XS, dtype)[0]
+
+
+def _attend_heads_forward(q_BKXh, k_BKSh, v_BKSh, visible_B1XS, dtype):
+    score_BKXS = products(q_BKXh, jnp.swapaxes(k_BKSh, 2, 3), dtype) * q_BKXh.shape[-1] ** -0.5
+    score_BKXS = jnp.where(visible_B1XS, score_BKXS, jnp.finfo(jnp.float32).min)
+    weight_BKXS = jnp.exp(score_BKXS - jnp.max(score_BKXS, axis=-1, keepdims=True))
+    ones_BKS1 = jnp.ones((*v_BKSh.shape[:-1], 1))  # the sum of the weights as one more value: XLA adds up slowly
+    y_BKXi = products(weight_BKXS, jnp.concatenate([v_BKSh, ones_BKS1], axis=-1), dtype)
+    y_BKXh = y_BKXi[..., :-1] / y_BKXi[..., -1:]
+    return y_BKXh, (q_BKXh, k_BKSh, v_BKSh, weight_BKXS / y_BKXi[..., -1:], y_BKXh)
+
+
+def _attend_heads_backward(dtype: DTypeLike, residuals: tuple, y_bar_BKXh: Float[Array, "B K X h"]) -> tuple:
+    q_BKXh, k_BKSh, v_BKSh, weight_BKXS, y_BKXh = residuals
+    fall_BKX1 = jnp.sum(y_bar_BKXh * y_BKXh, axis=-1, keepdims=True)
+    weight_bar_BKXS = products(y_bar_BKXh, jnp.swapaxes(v_BKSh, 2, 3), dtype)
+    score_bar_BKXS = weight_BKXS * (weight_bar_BKXS - fall_BKX1) * q_BKXh.shape[-1] ** -0.5
+    k_bar_BKhS = products(jnp.swapaxes(q_BKXh, 2, 3), score_bar_BKXS, dtype)
+    v_bar_BKhS = products(jnp.swapaxes(y_bar_BKXh, 2, 3), weight_BKXS, dtype)
+    q_bar_BKXh = products(score_bar_BKXS, k_BKSh, dtype)
+    return q_bar_BKXh, jnp.swapaxes(k_bar_BKhS, 2, 3), jnp.swapaxes(v_bar_BKhS, 2, 3), None
+
+
+attend_heads.defvjp(_attend_heads_forward, _attend_heads_backward)
 
 
 def splash_attend(

@@ -172,7 +172,7 @@ class Attention(nnx.Module):
             cache = cache.write(layer, positions_BT[:, 0], k_BTKh[:, 0], v_BTKh[:, 0])
             y_BTHh = cache.attend(layer, q_BTHh[:, 0], positions_BT[:, 0])[:, None]
         else:
-            y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform, packing)
+            y_BTHh = attend_causally(q_BTHh, k_BTKh, v_BTKh, self.config.platform, packing, self.config.dtype)
             cache = cache and cache.write_prompts(layer, k_BTKh, v_BTKh)
         return project(self, "o", y_BTHh.astype(dtype), ("heads", "head_dim", "embed"), contracted=2), cache
 

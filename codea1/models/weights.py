@@ -65,9 +65,8 @@ def product(
     """
     if x_XE.dtype == dtype:  # everywhere but on a CPU
         return jnp.matmul(x_XE, y_EO.astype(dtype), preferred_element_type=result)
-    rows, wide = len(x_XE), x_XE.dtype
-    x_XE = jnp.pad(x_XE, ((0, max(2 - rows, 0)), (0, 0))).astype(dtype)
-    return jnp.matmul(row_major(x_XE), row_major(y_EO.astype(dtype)), preferred_element_type=wide)[:rows]
+    rows_XE = jnp.pad(x_XE, ((0, max(2 - len(x_XE), 0)), (0, 0)))
+    return products(rows_XE, y_EO, dtype)[: len(x_XE)]
 
 
 def product_of_few(x_XE: Float[Array, "X E"], y_OE: Float[Array, "O E"], dtype: DTypeLike) -> Float32[Array, "X O"]:
@@ -80,19 +79,29 @@ def product_of_few(x_XE: Float[Array, "X E"], y_OE: Float[Array, "O E"], dtype: 
     if dtype == jnp.float32:
         return jax.lax.optimization_barrier(jnp.matmul(y_OE, x_XE.T)).T
     x_EX = jnp.pad(x_XE, ((0, max(2 - rows, 0)), (0, 0))).astype(dtype).T
-    factors = y_OE.astype(dtype), jax.lax.optimization_barrier(row_major(x_EX))
-    product_OX = jax.lax.optimization_barrier(jnp.matmul(*factors, preferred_element_type=jnp.float32))
+    product_OX = products(y_OE, jax.lax.optimization_barrier(row_major(x_EX)), dtype)
     return row_major(product_OX.T)[:rows]
 
 
-def row_major(x_XY: Float[Array, "X Y"]) -> Float[Array, "X Y"]:
+def products(
+    x_nXE: Float[Array, "*n X E"], y_nEO: Float[Array, "*n E O"], dtype: DTypeLike
+) -> Float32[Array, "*n X O"]:
+    """Multiplies stacks of matrices in `dtype`, for a CPU; see `product`.
+
+    The barrier keeps the compiler from turning the product round where its result is transposed.
+    """
+    factors = row_major(x_nXE.astype(dtype)), row_major(y_nEO.astype(dtype))
+    return jax.lax.optimization_barrier(jnp.matmul(*factors, preferred_element_type=jnp.float32))
+
+
+def row_major(x: Float[Array, "*n X Y"]) -> Float[Array, "*n X Y"]:
     """Returns a factor that lies row by row in memory. XLA makes of a transpose another layout, and no copy.
 
     On several devices, where a layout cannot be asked for, in float32: of bfloat16 not every layout has a product.
     """
-    mesh = mesh_of(x_XY)
+    mesh = mesh_of(x)
     is_one = mesh.empty or mesh.size == 1
-    return with_layout_constraint(x_XY, Layout((0, 1))) if is_one else x_XY.astype(jnp.float32)
+    return with_layout_constraint(x, Layout(tuple(range(x.ndim)))) if is_one else x.astype(jnp.float32)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3, 4))
@@ -104,15 +113,9 @@ def dense(
     One product of two matrices: where tokens keep two dimensions, XLA for CPU transposes copies of its operands for the
     kernel's gradient, and computes again what they are made of.
     """
-    return _dense_forward(x, kernel, axes, dtype, contracted)[0]
-
-
-def _dense_forward(
-    x: Float[Array, "B T *E"], kernel: Float[Array, "..."], axes: Axes, dtype: DTypeLike, contracted: int
-) -> tuple[Float[Array, "B T *O"], tuple]:
     rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
     kernel_EO = gathered(kernel, axes, dtype).reshape(rows_XE.shape[1], -1)
-    return product(rows_XE, kernel_EO, dtype).reshape(*x.shape[:2], *kernel.shape[contracted:]), (x, kernel)
+    return product(rows_XE, kernel_EO, dtype).reshape(*x.shape[:2], *kernel.shape[contracted:])
 
 
 def _dense_backward(
@@ -138,7 +141,10 @@ def _kernel_gradient(
     def on_device(x: Float[Array, "B T *E"], y_bar: Float[Array, "B T *O"]) -> Float32[Array, "..."]:
         rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
         y_bar_XO = y_bar.reshape(len(rows_XE), -1)
-        sums_EO = product(rows_XE.T, y_bar_XO, dtype, jnp.float32)
+        if x.dtype != dtype and len(y_bar_XO.T) < len(rows_XE.T):  # a CPU copies a transpose: better the narrow one's
+            sums_EO = products(y_bar_XO.T, rows_XE, dtype).T
+        else:
+            sums_EO = product(rows_XE.T, y_bar_XO, dtype, jnp.float32)
         sums = sums_EO.reshape(*x.shape[2:], *y_bar.shape[2:])
         if not mesh.empty:
             sums = jax.lax.psum(sums, [axis for axis in cut_by if axis != EMBED_AXIS or "embed" not in axes])
@@ -150,7 +156,7 @@ def _kernel_gradient(
     return on_each_device(on_device, inputs, axes, output_rules=TRAIN_RULES)(x, y_bar)
 
 
-dense.defvjp(_dense_forward, _dense_backward)
+dense.defvjp(lambda x, kernel, *how: (dense(x, kernel, *how), (x, kernel)), _dense_backward)
 
 
 @jax.tree_util.register_dataclass
@@ -265,12 +271,6 @@ def look_up(
     return constrain(rows_BTD.astype(dtype).astype(result), "batch", None, None)
 
 
-def _look_up_forward(
-    table_VD: Num[Array, "V D"], tokens_BT: Int[Array, "B T"], dtype: DTypeLike, result: DTypeLike
-) -> tuple[Float[Array, "B T D"], tuple]:
-    return look_up(table_VD, tokens_BT, dtype, result), (table_VD, tokens_BT)
-
-
 def _look_up_backward(
     dtype: DTypeLike, result: DTypeLike, residuals: tuple, y_bar_BTD: Float[Array, "B T D"]
 ) -> tuple[Float[Array, "V D"], None]:
@@ -286,4 +286,4 @@ def _look_up_backward(
     return constrain(table_bar_VD, "vocab", "embed", rules=TRAIN_RULES).astype(table_VD.dtype), None
 
 
-look_up.defvjp(_look_up_forward, _look_up_backward)
+look_up.defvjp(lambda table, tokens, *how: (look_up(table, tokens, *how), (table, tokens)), _look_up_backward)

@@ -84,7 +84,7 @@ class GameConfig(Section):
     num_tests: int = field(8, POSITIVE, "K: tests asked for in a suite")
     assert_forms: str = field("all", one_of(("equality", "all")), "of codea1.game.forms; equality: the paper's")
     # It also decides which tests run, and so enter the book.
-    reward: str = field("official", ANY, "of codea1.game.rewards.REWARDS, or FILE.py:CLASS")
+    reward: str = field("official", ANY, "of codea1.game.rewards.REWARDS, or FILE.py:NAME")
     alpha: float = field(0.5, SHARE, "weight of validity in the Test LLM's reward", WEIGHS_VALIDITY, HAS_TEST_LLM)
     mutant_weight: float = field(0.0, SHARE, "of killed mutants in the adversarial part", HAS_TEST_LLM)
     hidden_reward: bool = field(False, ANY, "also run check scripts and hidden mutants, which no reward reads")

@@ -69,7 +69,7 @@ def train(run: "Trainer") -> None:
                     suites = step.attack(solutions)  # 3. N per solution, with its source in the prompt
                     graded = step.grade(questions, history, solutions, suites)  # 4. verdicts on replayed and new tests
                     paid = step.pay(graded)  # 5. R_C to each solution, R_T to each suite
-                    round_ += step.update_book(paid)  # 6. adds failed tests, counts passed ones down
+                    round_ += step.update_book(paid)  # 6. counts passed tests down, adds failed ones
             compared = step.compare(round_)  # 7. advantages in groups; suites whose rewards vary most
             for player in run.learners:
                 step.learn(player, compared)  # 8. the Code LLM from its solutions, the Test LLM from its suites

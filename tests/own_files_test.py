@@ -80,7 +80,8 @@ def test_a_reward_may_be_a_plain_function(config, tmp_path, is_pair):
     solution = SolutionOutcome(True, (suite, suite), program="def f(): ...", question=question, fixed=(passes,))
     assert reward.code_reward(solution).total == 3.3
     official = REWARDS["official"](config.game.alpha, config.game.num_tests).test_reward(solution, suite)
-    assert reward.test_reward(solution, suite).total == (-1.1 if is_pair else official.total)
+    expected = replace(official, total=-1.1, terms=(0.0, 0.0, 0.0)) if is_pair else official  # GDPO reads the terms
+    assert reward.test_reward(solution, suite) == expected
     lost = replace(suite, ground_truth_lost=True)
     assert reward.code_reward(replace(solution, suites=(lost,))).total is None
     assert reward.test_reward(solution, lost).total is None

@@ -370,7 +370,7 @@ def _mark_call(
     if len(answer.value) > MAX_VALUE_BYTES:
         return MarkedAssert(item, Mark.UNUSABLE, "too large")
     given, answered = signature.key(item.call, answer.value)
-    if given in seen and (not answered or not seen[given].isdisjoint((answered, b""))):
+    if given in seen and (not answered or not seen[given].isdisjoint((answered, b""))):  # empty: equals any answer
         return MarkedAssert(item, Mark.DUPLICATE, truth=answer.value)
     seen.setdefault(given, set()).add(answered)
     if item.answer is None or not same_answer(item.call.entry_point, item.answer, answer.value):

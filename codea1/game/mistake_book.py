@@ -254,7 +254,7 @@ def _wear_off(entries: dict[Identity, BookEntry], evidence: Evidence, step: int,
 def _take_in(entries: dict[Identity, BookEntry], evidence: Evidence, step: int, by_reward: bool) -> int:
     """Takes in the new tests that programs failed and returns how many entered."""
     added = 0
-    for test in chain.from_iterable(evidence.failed_new):
+    for test in chain.from_iterable(evidence.failed_new):  # their order decides between equals in replay and eviction
         entry = entries.get(test.identity)
         reward = evidence.rewards.get(test.identity, 0.0)
         if by_reward and reward <= LEAST_REWARD:

@@ -28,7 +28,7 @@ class ShownTest(NamedTuple):
 
     source: str  # the assert
     is_right: bool  # it states what the ground truth answers
-    passed: bool | None  # by the program; None: it did not run
+    passed: bool | None  # by the program; None: the sandbox lost it, or nothing can pass it
 
 
 def passed(verdict: Verdict | None) -> bool | None:

@@ -61,7 +61,7 @@ class FunctionReward(OfficialReward):
         if paid.total is None:
             return paid
         _, of_suite = self._paid(solution, [*suite.tests])
-        return paid if of_suite is None else replace(paid, total=of_suite)
+        return paid if of_suite is None else replace(paid, total=of_suite, terms=(0.0, 0.0, 0.0))
 
     def _paid(self, solution: SolutionOutcome, tests: list[ShownTest]) -> tuple[float, float | None]:
         function = type(self).function
@@ -85,7 +85,7 @@ def register_reward(name: str) -> None:
         raise BadInput(gone)
     elif name not in REWARDS:
         known = ", ".join(sorted(other for other in REWARDS if ":" not in other))
-        raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:CLASS.")
+        raise BadInput(f"config.game.reward is {name!r}; it must be one of {known}, or FILE.py:NAME.")
 
 
 def reward_class(path: str, name: str, source: bytes) -> type[Reward]:

@@ -240,13 +240,15 @@ class QuestionRecord:
         `official` and `strict_tests` also run those whose stated answer was wrong, and those beyond K. Of several
         spellings of an input the oldest is the entry.
         """
-        spellings: dict[tuple[str, bytes, bytes], CallTest] = {}
+
+        def key(test: CallTest) -> tuple[str, bytes, bytes]:
+            return test.call.form, *self.signature.key(test.call, test.expected)
+
+        spellings = {key(test): test for test in reversed(book.tests(self.question.id))}
 
         def spelled(test: CallTest) -> CallTest:
-            return spellings.setdefault((test.call.form, *self.signature.key(test.call, test.expected)), test)
+            return spellings.setdefault(key(test), test)
 
-        for test in book.tests(self.question.id):
-            spelled(test)
         valid = [solution for solution in self.solutions if solution.program_valid]
         failed_new = [
             [spelled(test) for suite in solution.suites for test in _with_verdict(suite.graded, FAILED)]

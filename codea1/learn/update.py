@@ -345,7 +345,7 @@ def _apply(
         return updates, TrainState(state.step + 1, params, opt_state)
 
     is_finite = jnp.isfinite(grad_norm) & jnp.isfinite(float32_norm(step(state, gradients)[1].params))
-    # Computed once, the step would wait for its norm in the memory of another state: the barrier has it computed again.
+    # Computed once, old and new state would both wait in memory for the norm: the barrier keeps XLA from merging them.
     is_finite, state, gradients = jax.lax.optimization_barrier((is_finite, state, gradients))
     updates, stepped = step(state, gradients)
     metrics = {

@@ -75,9 +75,9 @@ class Packing:
         is_response_BT = lies_BT & (whole.responses_BT > 0)
         ids_BT2 = jnp.stack([whole.prompts_BT, whole.responses_BT], axis=-1)
         begins_BT = jnp.any(ids_BT2 != jnp.roll(ids_BT2, 1, axis=1), axis=-1) | (places == 0)
-        drawn_BT = places - jax.lax.cummax(jnp.where(begins_BT, places, 0), axis=1)
+        offset_BT = places - jax.lax.cummax(jnp.where(begins_BT, places, 0), axis=1)
         parts_B1 = -(-jnp.min(jnp.where(is_response_BT, places, T), axis=1, keepdims=True) // _part(T))
-        codes_BT = places | jnp.where(is_response_BT, drawn_BT, 0) << PLACE_BITS
+        codes_BT = places | (jnp.where(is_response_BT, offset_BT, 0) << PLACE_BITS)
         codes_BT |= jnp.where(lies_BT, parts_B1, 0) << (PLACE_BITS + RESPONSE_BITS)
         block = splash_block(T)
         begin_J = jnp.arange(0, len(places), block)
@@ -86,7 +86,7 @@ class Packing:
         least_BJ = jnp.min(jnp.where(prompts_BJs >= 0, prompts_BJs, T), axis=2)
         sees_prompt_BTJ = whole.prompts_BT[..., None] >= least_BJ[:, None]
         sees_prompt_BTJ &= whole.prompts_BT[..., None] <= jnp.max(prompts_BJs, axis=2)[:, None]
-        first_BT = jnp.where(is_response_BT, places - drawn_BT, places)  # of the own response, or the token itself
+        first_BT = jnp.where(is_response_BT, places - offset_BT, places)  # of the own response, or the token itself
         sees_BTJ = (begin_J <= places[:, None]) & (sees_prompt_BTJ | (first_BT[..., None] < begin_J + block))
         reads_BQJ = jnp.any(sees_BTJ.reshape(B, len(begin_J), block, len(begin_J)), axis=2)
         return SplashPacking(codes_BT, whole.prompts_BT, reads_BQJ.astype(jnp.int8))

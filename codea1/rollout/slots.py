@@ -130,9 +130,9 @@ class Slots:
         slot_I, prompt_I = slot_I[order], prompt_I[order]
         place_I = np.arange(len(slot_I))
         nth_I = place_I - np.searchsorted(prompt_I, prompt_I)
-        group_I = np.cumsum(nth_I % MEMBERS == 0) - 1
-        together_I = np.bincount(group_I, minlength=1)[group_I] > 1
-        slot_I, nth_I, group_I = slot_I[together_I], nth_I[together_I] % MEMBERS, group_I[together_I]
+        candidate_I = np.cumsum(nth_I % MEMBERS == 0) - 1
+        together_I = np.bincount(candidate_I, minlength=1)[candidate_I] > 1  # a sample alone makes no group
+        slot_I, nth_I = slot_I[together_I], nth_I[together_I] % MEMBERS
         num_shared_B = np.zeros_like(self._num_shared_B)
         num_shared_B[slot_I] = self._num_shared_B[slot_I]
         first_I = nth_I == 0

@@ -165,7 +165,7 @@ class Checkpoints:
         """Returns the newest complete step, None where there is none, after comparing the checksums of its files.
 
         Args:
-          allow_previous: takes the newest step that is undamaged, and forgets those after it. Not for readers.
+          allow_previous: takes the newest step that is undamaged, and ignores those after it. Not for readers.
 
         Returns:
           The step, and a sentence about each damaged one that was given up.
@@ -192,8 +192,7 @@ class Checkpoints:
     def continue_from(self, step: int | None, set_aside: Callable[[epath.Path], epath.Path]) -> list[str]:
         """Removes what was not saved as a whole, and moves aside what lies after the step that the run continues from.
 
-        All that can refuse to continue comes before: nothing in the folder has been changed until now. Every process
-        calls it. Not for readers.
+        All that can refuse to continue comes before. Every process calls it. Not for readers.
 
         Args:
           step: from `latest`.

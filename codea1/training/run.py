@@ -98,7 +98,7 @@ class Run(Trainer):
                     self._folder,
                     self._config,
                     done=self._position.step,
-                    last_row=self._position.step - (self._position.row is not None),
+                    last_row=self._position.step - int(self._position.row is not None),  # that row comes later
                     cursor=self._cursor,
                     is_main=self._hosts.is_main,
                 )

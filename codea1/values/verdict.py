@@ -10,6 +10,6 @@ class Verdict(StrEnum):
     FAIL = "fail"  # the call returned, and not the expected value
     ERROR = "error"  # the call raised, or the process died in it
     TIMEOUT = "timeout"
-    INVALID = "invalid"  # nothing can equal the expected value, a NaN for one: never the program's fault
+    INVALID = "invalid"  # nothing equals the expected value (a NaN), or the ground truth fails a golden or old test
     NOT_RUN = "not_run"  # the program had spent the time of all tests that ran with this one
     INFRA = "infra"  # the sandbox failed: says nothing about the program or the test

@@ -290,7 +290,7 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> A
     reasons = [_why_unusable(outcome, call) for outcome, call in zip(first, calls, strict=True)]
     seconds = [outcome.cpu_seconds for outcome in first]
     rest = [i for i in reversed(range(len(calls))) if not reasons[i]]
-    # Or a call would have as many before it as at first.
+    # In a reversed list the middle call may keep its place, and what earlier calls left: one more in front moves all.
     again = rest[:1] if len(rest) > 1 and any(i == place for place, i in enumerate(rest)) else []
     second = yield from run([calls[i] for i in (*again, *rest)], HASH_SEEDS[1])
     for i, outcome in zip(rest, second[len(again) :], strict=True):

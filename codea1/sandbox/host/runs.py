@@ -119,7 +119,7 @@ class CallRun:
             stop = _Stop.TIMEOUT
         match stop:
             case _Stop.DONE:
-                # What was read behind the child's death, or a while after its clock, was read with an old clock.
+                # The last answers may have been timed by a clock that was read before: the child's last one counts.
                 first, mark, allowed = self.last_look
                 used = ended.cpu_seconds - mark
                 self._note_late(first, used, allowed)

@@ -186,7 +186,7 @@ def test_bfloat16_rounds_about_as_transformers_does(name, tmp_path):
     logits, decoded = padded_logits(tmp_path, name, "bfloat16")
     error = root_mean_square(theirs - exact)
     assert 0.3 * error < root_mean_square(logits - exact) < 1.5 * error  # activations are float32 on a CPU
-    assert 0.5 * error < root_mean_square(decoded - exact[:, 1]) < 2 * error
+    assert 0.3 * error < root_mean_square(decoded - exact[:, 1]) < 2 * error
 
 
 def root_mean_square(x: np.ndarray) -> float:

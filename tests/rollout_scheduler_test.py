@@ -61,7 +61,7 @@ class Play:
             self.refill()
             if not self.slots.num_live:
                 assert not self.prefilled.num_waiting
-                assert not self.queue.num_wanted(enough=1)
+                assert not self.queue.pull_until(enough=1)
                 assert all(shard.num_free == self.static.pages for shard in self.shards)
                 return self
             firsts = self.firsts()
@@ -101,7 +101,7 @@ class Play:
                     self.written[shard, target] = self.written[shard, source]
             if not started:
                 break
-        if self.prefilled.num_waiting or self.queue.num_wanted(enough=1):
+        if self.prefilled.num_waiting or self.queue.pull_until(enough=1):
             self.idle = max(self.idle, sum(map(len, self.slots.free())) / self.static.slots[-1])
 
     def prefill(self, tokens_BT: np.ndarray, pages_BM: np.ndarray) -> None:

@@ -30,7 +30,7 @@ def has_forms_on(config: Qwen2Config, mesh: Mesh) -> bool:
 def with_forms(params: Params, learns: bool) -> Params:
     """Returns parameters with `KernelForms` instead of kernels. Converts one kernel at a time, to save memory.
 
-    They may have them already, of a player that shares the base and does not learn, or does.
+    They may have them already, from a player that shares the base.
     """
     leaves = flatten_dict(params)
 

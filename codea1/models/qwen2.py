@@ -57,8 +57,7 @@ def _param(value: Array, axes: tuple[str | None, ...]) -> nnx.Param:
 class _Initialiser:
     """Makes the parameters of one module.
 
-    Those that train are in the configuration's parameter dtype. The others lie in that of activations, in which alone
-    they are read.
+    Those that train are in the configuration's parameter dtype. The base of adapters is in `dtype`, that of products.
     """
 
     def __init__(self, config: Qwen2Config, rngs: nnx.Rngs) -> None:

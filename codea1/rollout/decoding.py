@@ -90,7 +90,7 @@ def decode_chunk(
     exit_when_live: jax.Array,
     top_p: jax.Array | None = None,
 ) -> tuple[Cache, Chunk]:
-    """Draws up to C tokens in every live slot; ends early when only `exit_when_live` slots are live, in one replica.
+    """Draws up to C tokens in every live slot; with one replica, ends early when `exit_when_live` are live.
 
     Several replicas make all C steps in any case: they lie in different slices, and after each step would wait for the
     network between these to learn what all drew.

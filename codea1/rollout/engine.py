@@ -178,7 +178,7 @@ class Engine:
             raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
 
     def _run(self, call: _CallArguments, queue: Queue) -> Iterator[Sample]:
-        size = smallest(self.sizes.slots, queue.num_wanted(enough=self.sizes.slots[-1]))
+        size = smallest(self.sizes.slots, queue.pull_until(enough=self.sizes.slots[-1]))
         shards = [Shard(self.sizes) for _ in range(self.sizes.shards)]
         slots = Slots(size, shards, self.sizes, self._max_response_length)
         prefilled = Prefilled(shards, self.sizes)
@@ -193,7 +193,7 @@ class Engine:
                 slots.keep(smaller)
                 size = smaller
             self._statistics.preempted += slots.grow(queue, self.chunk)
-            any_waits = prefilled.num_waiting > 0 or queue.num_wanted(enough=1) > 0
+            any_waits = prefilled.num_waiting > 0 or queue.pull_until(enough=1) > 0
             cache, chunk = self._functions.decode[size, call.top_p is not None](
                 call.weights,
                 cache,
@@ -204,7 +204,7 @@ class Engine:
                 np.int32(self._exit_when_live(slots, size, any_waits)),
                 call.top_p,
             )
-            queue.num_wanted(enough=self.sizes.slots[-1])  # prompts are made while the devices decode
+            queue.pull_until(enough=self.sizes.slots[-1])  # prompts are made while the devices decode
             yield from finished
             finished = self._take(slots, to_host(chunk))
         yield from finished

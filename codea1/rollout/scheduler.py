@@ -177,7 +177,7 @@ class Queue:
         }
         self._num_arrived = self._num_put_back = self._num_wanted = 0
 
-    def num_wanted(self, enough: int) -> int:
+    def pull_until(self, enough: int) -> int:
         """Returns how many samples are wanted and not yet taken, or a lower count that is at least `enough`."""
         while self._num_wanted < enough and self._pull():
             pass
@@ -350,7 +350,7 @@ class Prefilled:
         idle = [free for waiting, free in loads if free and not waiting]
         if not idle or (len(idle) < len(loads) and sum(idle) < IDLE * self._sizes.slots[-1]):
             return False
-        return queue.num_wanted(enough=1) > 0 or any(waiting > free for waiting, free in loads)
+        return queue.pull_until(enough=1) > 0 or any(waiting > free for waiting, free in loads)
 
     def choose(self, queue: Queue, num_free: Sequence[int], pad_id: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Chooses the prompts of the next prefill, as many as have pages; None where that is none.
@@ -359,7 +359,7 @@ class Prefilled:
         """
         new: list[list[Group]] = [[] for _ in self._shards]
         self._take_requests(queue, num_free, new)
-        if not queue.num_wanted(enough=1):
+        if not queue.pull_until(enough=1):
             self._share_out(num_free, new)
         groups = [group for of_shard in new for group in of_shard]
         self._chosen = []
@@ -379,10 +379,10 @@ class Prefilled:
     def _take_requests(self, queue: Queue, num_free: Sequence[int], new: list[list[Group]]) -> None:
         """Takes enough requests for the free slots; then as many as go into rows that are prefilled anyway."""
         needs = [free - shard.num_waiting for shard, free in zip(self._shards, num_free, strict=True)]
-        if not queue.num_wanted(enough=max(sum(needs), 1)):
+        if not queue.pull_until(enough=max(sum(needs), 1)):
             return
         length = queue.oldest_length()
-        while (wanted := sum(max(need, 0) for need in needs)) and queue.num_wanted(enough=wanted):
+        while (wanted := sum(max(need, 0) for need in needs)) and queue.pull_until(enough=wanted):
             prompt = queue.peek(length)
             if prompt is None:
                 break

@@ -242,10 +242,9 @@ class Slots:
         needed = self._sizes.pages_of(end) - known // self._sizes.page
         if self._live_WS()[index].any():
             return shard.takes_more and shard.num_free - missing_S.sum() >= needed
-        while shard.num_free < needed:
-            if not shard.give_up(queue, but=group):
-                break
-        return True
+        while shard.num_free < needed and shard.give_up(queue, but=group):
+            pass
+        return True  # at the latest when none is left: a shard has pages for the longest sample
 
     def _limit(self, request: Request) -> int:
         return min(request.length_limit or self._max_response_length, self._max_response_length)

@@ -169,8 +169,7 @@ class Record(contextlib.ExitStack):
 def _set_aside(folder: RunFolder, config: Config, samples: Samples, rows: Iterable[int], done: int) -> list[str]:
     """Moves aside what the folder holds of steps that a run may not make as they were, and returns what to say of it.
 
-    Those are all steps after `done`, where one of them was saved once, or where they are more than a run makes after a
-    checkpoint before the next one is whole.
+    If a step after `done` was saved once, or there are more than a run makes between two checkpoints: all of them.
 
     Args:
       rows: the steps that have metrics; the others are as `Record` takes them.

@@ -200,7 +200,7 @@ class Study:
         if source == BASE:
             model = self.model or f"{workdir}/{self.start_folder}_{first.seed}/model"
         elif source != first.arm:
-            jobs += self.jobs([replace(first, arm=source)], workdir)[:-1]
+            jobs += self.jobs([replace(first, arm=source)], workdir)[:-1]  # all but the run, the last: what it reads
             needs, model = [*needs, f"taught_{first.seed}"], f"{workdir}/{source}_model_{first.seed}/model"
         words = [f"--run={workdir}/{first.name}", *([f"--test_model={model}"] if model else [])]
         name = _name("suites", source, run.split)

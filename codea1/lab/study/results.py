@@ -115,8 +115,8 @@ class Result:
                 continue
             for name in fnmatch.filter(evaluation["metrics"], metric):
                 values = per_question(evaluation["metrics"][name])
-                counted = measured_split if chooser else name if "*" in metric else ""
-                samples = {"samples": counted.rpartition("_")[2]} if counted else {}
+                with_count = measured_split if chooser else name if "*" in metric else ""  # its last word is a number
+                samples = {"samples": with_count.rpartition("_")[2]} if with_count else {}
                 shares = values[:, None] if values.ndim == 1 else values
                 settings = {**evaluation.get("settings", {}), **samples}
                 yield Measured(shares, tuple(evaluation["question_ids"]), settings)

@@ -120,8 +120,8 @@ class CallRun:
         match stop:
             case _Stop.DONE:
                 # The last answers may have been timed by a clock that was read before: the child's last one counts.
-                first, mark, allowed = self.last_look
-                used = ended.cpu_seconds - mark
+                first, before, allowed = self.last_look
+                used = ended.cpu_seconds - before
                 self._note_late(first, used, allowed)
                 self.outcomes[first:] = [replace(outcome, cpu_seconds=used) for outcome in self.outcomes[first:]]
             case _Stop.NOT_LOADED:
@@ -144,7 +144,8 @@ class CallRun:
         """Takes what a child answers, until there is a reason to end it."""
         self.answered = False  # the program frame, by this child
         self.mark = 0.0  # the child's CPU clock when it last answered
-        self.last_look = 0, 0.0, 0.0  # how many outcomes there were, the clock, and what it might use until it answered
+        # Before the last answers: how many there were, the clock, and the seconds that the child might then use.
+        self.last_look = 0, 0.0, 0.0
         progress = task.now
 
         def call_left(clock: float) -> float:

@@ -40,9 +40,9 @@ class _Meeting(Hosts):
 
     def exchange(self, value: Any) -> list:
         self.said[self.index] = value
-        self.barrier.wait(timeout=10)
+        self.barrier.wait(timeout=60)
         heard = [self.said[index] for index in range(self.count)]
-        self.barrier.wait(timeout=10)
+        self.barrier.wait(timeout=60)
         return heard
 
 

@@ -44,12 +44,14 @@ def value_and_gradients(attention, x: tuple[jax.Array, ...]) -> list[jax.Array]:
     return [attention(*x), *gradients(*x)]
 
 
-@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 2e-6), ("bfloat16", 0.01)])
-@pytest.mark.parametrize("num_tokens", [1, 64, 150, 600])
-def test_blocks_of_queries_are_all_queries_at_once(num_tokens: int, dtype: str, tolerance: float):
+@pytest.mark.parametrize(
+    ("num_tokens", "dtype"), [*((n, "float32") for n in (1, 64, 150, 600)), (1, "bfloat16"), (150, "bfloat16")]
+)
+def test_blocks_of_queries_are_all_queries_at_once(num_tokens: int, dtype: str):
     x, visible = arrays(num_tokens), jnp.tri(num_tokens, dtype=bool)[None]
     whole = value_and_gradients(lambda *x: attend(*x, visible), x)
     blocks = value_and_gradients(lambda *x: attend_causally(*x, "cpu", None, dtype), x)
+    tolerance = 2e-6 if dtype == "float32" else 0.01
     for found, expected in zip(blocks, whole, strict=True):
         np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * max(1.0, np.abs(expected).max()))
 

@@ -186,7 +186,7 @@ def test_a_file_that_is_missing_is_named(config, tmp_path):
     with pytest.raises(BadInput, match=r"config\.game\.reward: there is no file .*brief\.py\."):
         validate(config)
     config.game.reward = "briefly"
-    with pytest.raises(BadInput, match=r"must be one of official, .*strict_tests, or FILE\.py:CLASS"):
+    with pytest.raises(BadInput, match=r"must be one of official, .*strict_tests, or FILE\.py:NAME"):
         validate(config)
     (tmp_path / "prompts.json").unlink()
     with pytest.raises(BadInput, match=r"config\.game\.prompts: there is no file .*prompts\.json\."):

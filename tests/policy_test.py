@@ -7,6 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from flax.traverse_util import flatten_dict
 
 from codea1.lab.benchmarks.benchmarks import AnswerSampling, EvaluationSpec
 from codea1.lab.benchmarks.policies import lengths_of, policy_of_folder, policy_of_run
@@ -79,10 +80,10 @@ def test_answers_end_where_the_base_says_whose_tokenizer_ever_it_is(model_folder
 
 def test_the_weights_of_a_folder_are_there_once(model_folder):
     policy = policy_of_folder("code", str(model_folder), LENGTHS)
-    pairs = zip(
-        jax.tree.leaves(policy.functions.engine.publish(policy.params)), jax.tree.leaves(policy.params), strict=True
-    )
-    assert all(published is at_rest for published, at_rest in pairs)
+    at_rest, published = map(flatten_dict, (policy.params, policy.functions.engine.publish(policy.params)))
+    factors = [path for path in at_rest if path[-1] == "embedding" or path[-1].endswith("_kernel")]
+    assert len(factors) == 8
+    assert all(published[path] is at_rest[path] for path in factors)  # a CPU with AMX takes biases and norms in float32
 
 
 def test_a_folder_has_pages_for_an_eighth_of_its_slots_and_short_prompts_stay_short(model_folder):

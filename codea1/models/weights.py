@@ -142,7 +142,7 @@ def _kernel_gradient(
         rows_XE = x.reshape(x.shape[0] * x.shape[1], -1)
         y_bar_XO = y_bar.reshape(len(rows_XE), -1)
         if x.dtype != dtype and len(y_bar_XO.T) < len(rows_XE.T):  # a CPU copies a transpose: better the narrow one's
-            sums_EO = products(y_bar_XO.T, rows_XE, dtype).T
+            sums_EO = product(y_bar_XO.T, rows_XE, dtype).T
         else:
             sums_EO = product(rows_XE.T, y_bar_XO, dtype, jnp.float32)
         sums = sums_EO.reshape(*x.shape[2:], *y_bar.shape[2:])

@@ -45,7 +45,7 @@ def main() -> None:
     configs = list(_configs())
     import jax
 
-    from codea1.lab.aot.report import Report, fit_of, markdown
+    from codea1.lab.aot.report import Report, markdown
 
     # The devices that are compiled for come from the topology; libtpu must not look for a TPU of this machine.
     jax.config.update("jax_platforms", "cpu")
@@ -59,7 +59,7 @@ def main() -> None:
         except (TypeError, KeyError, ValueError):
             raise BadInput(f"{path} is no report of this version: delete it, or give another --out.") from None
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
-    if not all(fit_of(report).fits for report in reports):
+    if not all(report.fits for report in reports):
         sys.exit(1)
 
 
@@ -72,13 +72,12 @@ def _configs() -> Iterator[tuple[str, Config]]:
 
 
 def _compile(name: str, config: Config, console: Console) -> "Report":
-    from codea1.lab.aot.compilation import ResultCache
     from codea1.lab.aot.report import report, show
 
     wanted = TOPOLOGY.value or config.mesh.topology
     if not wanted:
         raise BadInput("--topology is missing, and the config is for no slice of its own; --topology=v5e-16 is one.")
-    cache = ResultCache(Path(CACHE.value).expanduser())
+    cache = Path(CACHE.value).expanduser()
     with console.status("") as status:
 
         def watch(job: "Compilation", number: int, total: int) -> None:

@@ -17,10 +17,11 @@ from rich.console import Console
 from bench.micro_run import mesh_of
 from codea1.config_file import validate
 from codea1.lab import model_writer
+from codea1.lab.aot import compilation
 from codea1.lab.aot import report as reports
-from codea1.lab.aot.compilation import Collectives, CompilerResult, ResultCache, compile_lowered
+from codea1.lab.aot.compilation import Collectives, CompilerResult, compile_lowered
 from codea1.lab.aot.jobs import bytes_per_device, models, plan
-from codea1.lab.aot.report import Report, fit_of
+from codea1.lab.aot.report import Report, advice_for
 from codea1.lab.aot.topology import shipped_configs, topology
 from codea1.lab.aot.work import CHIPS, num_weights
 from codea1.lab.sft.corpus import corpus_texts
@@ -79,7 +80,7 @@ def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -
     """A report of the largest function of some kinds alone."""
     chosen = reports.largest
     monkeypatch.setattr(reports, "largest", lambda plan: [job for job in chosen(plan) if job.function.kind in kinds])
-    return reports.report("test", validate(config), topology(name), ResultCache(tmp_path), "largest")
+    return reports.report("test", validate(config), topology(name), tmp_path, "largest")
 
 
 @needs_libtpu
@@ -94,7 +95,7 @@ def compiled(config, name: str, tmp_path, kinds: tuple[str, ...], monkeypatch) -
 def test_a_small_shape_compiles(config, name, kinds, tmp_path, monkeypatch):
     report = compiled(config, name, tmp_path, kinds, monkeypatch)
     assert {row.kind for row in report.rows} == set(kinds)
-    assert fit_of(report).fits
+    assert report.fits
     (update,) = (row.result for row in report.rows if row.kind == "accumulate")
     assert update.collectives  # gradients are summed over chips
     assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)  # the sum is written over the old one
@@ -107,7 +108,7 @@ def test_adapters_compile_and_their_gradients_alone_are_sent(config, tmp_path, m
     config.code.lora.rank = 8
     report = compiled(config, "v5e-4", tmp_path, ALL_KINDS, monkeypatch)
     assert {row.kind for row in report.rows} == {*ALL_KINDS}
-    assert fit_of(report).fits
+    assert report.fits
     (update,) = (row.result for row in report.rows if row.kind == "accumulate")
     assert update.aliased_bytes == pytest.approx(update.output_bytes, rel=0.05)
     assert {*update.collectives} <= {"all-gather", "all-reduce", "reduce-scatter"}
@@ -122,7 +123,7 @@ def test_adapters_compile_and_their_gradients_alone_are_sent(config, tmp_path, m
 def test_a_shipped_config_compiles_with_the_memory_that_the_docs_name(name):
     """Hours for all together; what was compiled is remembered where codea1.compile_tpu does, too."""
     config = dict(shipped_configs())[name]
-    cache = ResultCache(Path("~/.cache/codea1/compile_tpu").expanduser())
+    cache = Path("~/.cache/codea1/compile_tpu").expanduser()
     report = reports.report(name, config, topology(config.mesh.topology), cache, "largest")
     (summary,) = reports.markdown([report]).split("| config |")[1].splitlines()[2:3]
     assert summary in (ROOT / "results" / "pods_compiled.md").read_text()
@@ -180,9 +181,9 @@ def test_generation_copies_no_cache(config, folder, head_dim, tmp_path, monkeypa
 def test_a_report_of_all_functions_is_shown_and_read_again(config, tmp_path, monkeypatch):
     one = CompilerResult(1, 2, 3, 4, {"all-gather": Collectives(1, 1 << 20)}, 1.0)
     monkeypatch.setattr(Function, "lower", lambda self: self.name)
-    monkeypatch.setattr(reports, "fingerprint", lambda lowered, topology: lowered)
-    monkeypatch.setattr(reports, "compile_lowered", lambda lowered: one)
-    found = reports.report("test", validate(config), topology("v5e-4"), ResultCache(tmp_path), "all")
+    monkeypatch.setattr(compilation, "fingerprint", lambda lowered, topology: lowered)
+    monkeypatch.setattr(compilation, "compile_lowered", lambda lowered: one)
+    found = reports.report("test", validate(config), topology("v5e-4"), tmp_path, "all")
     table = reports.markdown([found])
     assert "| code: decode 8 slots | 0.00 |" in table
     assert "1 all-gather 1 MiB" in table
@@ -200,13 +201,13 @@ def test_a_report_of_all_functions_is_shown_and_read_again(config, tmp_path, mon
 def test_too_many_pages_do_not_fit_and_fewer_are_advised(config, tmp_path, monkeypatch):
     config.rollout.slots = 1 << 18
     report = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
-    fit = fit_of(report)
-    assert not fit.fits
-    assert "OUT OF MEMORY" in str(fit)
-    advised = int(fit.advice[0].rpartition("try ")[2].rstrip("."))
-    assert fit.advice[0].startswith("config.rollout.cache_gib is 0, pages take ")
+    assert not report.fits
+    assert "OUT OF MEMORY" in report.verdict
+    advice = advice_for(report)
+    advised = int(advice[0].rpartition("try ")[2].rstrip("."))
+    assert advice[0].startswith("config.rollout.cache_gib is 0, pages take ")
     config.rollout.cache_gib = float(advised)
-    assert fit_of(compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)).fits
+    assert compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch).fits
 
 
 @needs_libtpu
@@ -215,11 +216,10 @@ def test_a_run_that_the_compiler_refuses_is_told_what_to_change(config, tmp_path
     config.model.log_prob_chunk = 1 << 24
     config.model.remat = "none"
     report = compiled(config, "v5e-4", tmp_path, ("accumulate",), monkeypatch)
-    fit = fit_of(report)
-    assert not fit.fits
-    assert fit.worst.result.refusal
-    assert any("micro_batch_size" in sentence for sentence in fit.advice)
-    assert any("remat" in sentence for sentence in fit.advice)
+    assert not report.fits
+    assert report.worst.result.refusal
+    assert any("micro_batch_size" in sentence for sentence in advice_for(report))
+    assert any("remat" in sentence for sentence in advice_for(report))
 
 
 @needs_libtpu
@@ -242,12 +242,12 @@ def test_every_generation_is_compiled_for_and_its_limit_is_the_compilers(name, h
 @needs_libtpu
 def test_residents_alone_may_be_too_much_and_nothing_is_compiled_twice(config, tmp_path, monkeypatch):
     report = compiled(config, "v5e-4", tmp_path, ("empty",), monkeypatch)
-    monkeypatch.setattr(reports, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
-    assert reports.report("test", validate(config), topology("v5e-4"), ResultCache(tmp_path), "largest") == report
+    monkeypatch.setattr(compilation, "compile_lowered", lambda lowered: pytest.fail("compiled again"))
+    assert reports.report("test", validate(config), topology("v5e-4"), tmp_path, "largest") == report
     full = {**report.residents, "code: parameters and moments": 20 << 30}
     rows = [dataclasses.replace(row, others=20 << 30) for row in report.rows]
-    fit = fit_of(dataclasses.replace(report, residents=full, rows=rows))
-    assert "use a slice of 6 such chips or more" in fit.advice[0]
+    advice = advice_for(dataclasses.replace(report, residents=full, rows=rows))
+    assert "use a slice of 6 such chips or more" in advice[0]
 
 
 @needs_libtpu
@@ -260,7 +260,6 @@ def test_meshes_that_cut_an_axis_of_the_torus_are_made(name):
 @needs_libtpu
 def test_each_of_several_slices_has_whole_replicas():
     found = topology("2xv5e-8")
-    assert found.slices == 2
     devices = found.devices
     for replica, tensor, expected in ((2, 2, [{0}, {1}]), (4, 1, [{0}, {0}, {1}, {1}])):
         rows = make_mesh(replica, -1, tensor, devices=devices).devices

@@ -3,15 +3,16 @@
 import hashlib
 import json
 import math
-import os
 import re
 import time
 from dataclasses import asdict, dataclass, fields
 from importlib import metadata
-from pathlib import Path
 from typing import Any, Self
 
 import jax
+from etils import epath
+
+from codea1.storage.objects import write_atomically
 
 _INSTRUCTION = re.compile(
     r"= (?P<result>.+?) (?P<kind>all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
@@ -56,25 +57,15 @@ class CompilerResult:
         return cls(**content | {"collectives": collectives})
 
 
-class ResultCache:
-    """A folder with results by fingerprint."""
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder)
-
-    def get(self, fingerprint: str) -> CompilerResult | None:
-        """Returns the result of a function; None where there is none yet."""
-        try:
-            return CompilerResult.from_json(json.loads((self.folder / f"{fingerprint}.json").read_text()))
-        except FileNotFoundError:
-            return None
-
-    def put(self, fingerprint: str, result: CompilerResult) -> None:
-        """Writes the result of a function in one move, so that a reader sees the whole of it or nothing."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        unfinished = self.folder / f"{fingerprint}.{os.getpid()}"
-        unfinished.write_text(json.dumps(asdict(result), indent=2) + "\n")
-        unfinished.replace(self.folder / f"{fingerprint}.json")
+def remembered(lowered: jax.stages.Lowered, topology: str, cache: epath.PathLike) -> CompilerResult:
+    """Returns the result of a function for the chips of a slice; it is compiled where the folder `cache` has none."""
+    path = epath.Path(cache) / f"{fingerprint(lowered, topology)}.json"
+    try:
+        return CompilerResult.from_json(json.loads(path.read_text()))
+    except FileNotFoundError:
+        result = compile_lowered(lowered)
+    write_atomically(path, json.dumps(asdict(result), indent=2) + "\n")
+    return result
 
 
 def fingerprint(lowered: jax.stages.Lowered, topology: str) -> str:
@@ -132,9 +123,5 @@ def collectives(hlo: str) -> dict[str, Collectives]:
 
 def array_bytes(kind: str) -> list[int]:
     """Returns the bytes of each array in the text of a type, such as "(bf16[8,128]{1,0}, u32[])"."""
-    return [_size(array) for array in _ARRAY.finditer(kind)]
-
-
-def _size(array: re.Match) -> int:
-    bits = int(array[2]) if array[2] else 8
-    return math.prod(int(size) for size in filter(None, array[3].split(","))) * bits // 8
+    arrays = ((int(bits or 8), filter(None, sizes.split(","))) for _, bits, sizes in _ARRAY.findall(kind))
+    return [math.prod(map(int, sizes)) * bits // 8 for bits, sizes in arrays]

@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Self
 
+from etils import epath
 from rich.console import Console
 
 from codea1.config import Config
-from codea1.lab.aot.compilation import CompilerResult, ResultCache, compile_lowered, fingerprint
+from codea1.lab.aot.compilation import CompilerResult, remembered
 from codea1.lab.aot.jobs import Compilation, largest, models, plan
 from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.topology import Topology
@@ -93,6 +94,23 @@ class Report:
     rows: list[Row]
     estimate: Mapping[str, Any]  # `codea1.lab.aot.roofline.Roofline`
 
+    @property
+    def worst(self) -> Row:
+        """The largest function, which decides; one that the compiler refuses does not fit whatever else there is."""
+        return max(self.rows, key=lambda row: (bool(row.result.refusal), row.peak))
+
+    @property
+    def fits(self) -> bool:
+        """Whether the run fits into the memory of its chips."""
+        return not self.worst.result.refusal and self.worst.peak / self.hbm <= MOST
+
+    @property
+    def verdict(self) -> str:
+        """Whether it fits, and the largest function, in words."""
+        fits, worst = "fits" if self.fits else "OUT OF MEMORY", self.worst
+        share, where = worst.peak / self.hbm, f"{worst.player}: {worst.name}"
+        return f"{fits}: at most {share:.0%} of HBM, in {where}; the limit is {MOST:.0%}"
+
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Self:
         """Returns the report of which `content` is the `dataclasses.asdict`."""
@@ -104,13 +122,14 @@ def report(
     name: str,
     config: Config,
     topology: Topology,
-    cache: ResultCache,
+    cache: epath.PathLike,
     selection: str = "all",
     watch: Callable[[Compilation, int, int], None] = lambda job, number, total: None,
 ) -> Report:
-    """Compiles the functions of a config for a slice, where the cache does not know the result.
+    """Compiles the functions of a config for a slice.
 
     Args:
+      cache: folder that remembers the results.
       selection: "largest" is the largest function of each kind, see `jobs.largest`.
       watch: is called with each function before its turn, its number and that of all.
 
@@ -123,12 +142,7 @@ def report(
     rows = []
     for number, job in enumerate(jobs, start=1):
         watch(job, number, len(jobs))
-        lowered = job.function.lower()
-        key = fingerprint(lowered, topology.name)
-        result = cache.get(key)
-        if result is None:
-            result = compile_lowered(lowered)
-            cache.put(key, result)
+        result = remembered(job.function.lower(), topology.name, cache)
         rows.append(Row(job.player, job.phase, job.function.kind, job.function.name, job.others, result))
     settings = [*_SETTINGS, *(f"{player}.{key}" for player in known for key in _SETTINGS_OF_PLAYERS)]
     return Report(
@@ -146,33 +160,11 @@ def report(
     )
 
 
-@dataclass(frozen=True)
-class Fit:
-    """Whether a run fits into the memory of its chips, and what to change where it does not."""
-
-    fits: bool
-    worst: Row
-    share: float  # of HBM, at the worst function
-    advice: list[str]
-
-    def __str__(self) -> str:
-        fits = "fits" if self.fits else "OUT OF MEMORY"
-        where = f"{self.worst.player}: {self.worst.name}"
-        return f"{fits}: at most {self.share:.0%} of HBM, in {where}; the limit is {MOST:.0%}"
-
-
-def fit_of(report: Report) -> Fit:
-    """Returns whether the run of a report fits.
-
-    The largest function decides; one that the compiler refuses does not fit whatever else there is.
-    """
-    worst = max(report.rows, key=lambda row: (bool(row.result.refusal), row.peak))
-    share = worst.peak / report.hbm
-    fits = not worst.result.refusal and share <= MOST
-    return Fit(fits, worst, share, [] if fits else _advice(report, worst))
-
-
-def _advice(report: Report, worst: Row) -> list[str]:
+def advice_for(report: Report) -> list[str]:
+    """Returns what to change for the run of a report to fit; nothing where it does."""
+    if report.fits:
+        return []
+    worst = report.worst
     always = sum(size for name, size in report.residents.items() if not name.endswith(_BY_TURNS))
     limit = MOST * report.hbm
     if always > limit:
@@ -209,14 +201,13 @@ def _advice(report: Report, worst: Row) -> list[str]:
 
 def show(report: Report, console: Console) -> None:
     """Prints one report."""
-    fit = fit_of(report)
     console.print(_functions(report).terminal(_title(report), "GiB per chip"))
     console.print(f"in memory: {_residents(report)}", highlight=False)
     for player, source in report.models.items():
         console.print(f"{player}: {source}", highlight=False)
     console.print(_least_time(report), highlight=False)
-    console.print(str(fit), style="green" if fit.fits else "bold red", highlight=False)
-    for sentence in filter(None, [fit.worst.result.refusal, *fit.advice]):
+    console.print(report.verdict, style="green" if report.fits else "bold red", highlight=False)
+    for sentence in filter(None, [report.worst.result.refusal, *advice_for(report)]):
         console.print(f"  {sentence}", highlight=False)
 
 
@@ -224,9 +215,8 @@ def markdown(reports: Sequence[Report]) -> str:
     """Returns a summary of all reports and the table of each."""
     parts = [_INTRODUCTION, TextTable(_SUMMARY, [*map(_summary, reports)], left=2).markdown()]
     for report in reports:
-        fit = fit_of(report)
-        parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{fit}.\n"]
-        parts += [*fit.advice, f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
+        parts += [f"\n## {report.config} on {report.topology}\n", f"{_title(report)}.\n", f"{report.verdict}.\n"]
+        parts += [*advice_for(report), f"In memory: {_residents(report)}.\n", f"{_least_time(report)}\n"]
         parts.append(_functions(report).markdown())
     return "\n".join(parts)
 
@@ -246,7 +236,7 @@ def _summary(report: Report) -> list[str]:
         f"{report.mesh['fsdp']} x {report.mesh['tensor']}",
         f"{len(report.rows)} ({report.selection})",
         *(f"{share:.0%}" for share in shares.values()),
-        "fits" if fit_of(report).fits else "**does not fit**",
+        "fits" if report.fits else "**does not fit**",
         f"{report.estimate['seconds']:.0f} s",
         f"{report.estimate['tokens_per_second_per_chip']:.0f}",
     ]

@@ -36,7 +36,6 @@ class Topology:
     """A TPU slice, or several of one kind."""
 
     name: str
-    slices: int
     chip: "Chip"
     devices: "Sequence[jax.Device]"  # they can be compiled for, and nothing else
 
@@ -69,7 +68,7 @@ def topology(name: str) -> Topology:
         description = topologies.get_topology_desc(platform="tpu", topology_name=shape, **options)
     except jax.errors.JaxRuntimeError as error:
         raise BadInput(f"--topology={name} is no slice that libtpu knows: {error}") from None
-    return Topology(name, slices, CHIPS[generation], description.devices)
+    return Topology(name, CHIPS[generation], description.devices)
 
 
 def shipped_configs() -> Iterator[tuple[str, Config]]:

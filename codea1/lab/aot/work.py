@@ -28,7 +28,6 @@ BF16, F32 = 2, 4  # bytes
 class Chip:
     """What one chip of a generation can do."""
 
-    name: str
     hbm_bytes: int  # that the compiler lets functions use
     flops: float  # bfloat16, per second
     hbm_bandwidth: float  # bytes per second
@@ -39,9 +38,9 @@ class Chip:
 # HBM as the compiler states it when a function does not fit; the rest from the TPU chapter of Google's "How to scale
 # your model" (jax-ml.github.io/scaling-book/tpus).
 CHIPS = {
-    "v5e": Chip("v5e", int(15.75 * GIB), PEAK_FLOPS["TPU v5e"], 0.81e12, 45e9, 2),
-    "v6e": Chip("v6e", int(31.25 * GIB), PEAK_FLOPS["TPU v6e"], 1.6e12, 90e9, 2),
-    "v5p": Chip("v5p", int(95.74 * GIB), PEAK_FLOPS["TPU v5p"], 2.8e12, 90e9, 3),
+    "v5e": Chip(int(15.75 * GIB), PEAK_FLOPS["TPU v5e"], 0.81e12, 45e9, 2),
+    "v6e": Chip(int(31.25 * GIB), PEAK_FLOPS["TPU v6e"], 1.6e12, 90e9, 2),
+    "v5p": Chip(int(95.74 * GIB), PEAK_FLOPS["TPU v5p"], 2.8e12, 90e9, 3),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from etils import epath
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
-from codea1.lab.report.run_report import write_report
+from codea1.lab.report.run_report import show_report
 from codea1.lab.runs.fsck import fsck
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -87,7 +87,7 @@ def read_all(workdir: Path) -> None:
     Checkpoints(folder.checkpoints, 1, 0, read_only=True).named("last")
     read_metrics(folder.metrics)
     read_evaluation(folder, "before")
-    write_report(folder)
+    show_report(folder, print)
     samples = Samples(folder)
     for step in samples.steps():
         list(samples.read(step))

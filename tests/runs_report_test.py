@@ -11,7 +11,7 @@ from rich.console import Console
 
 from codea1.evaluation.result_files import read_evaluation, write_evaluation
 from codea1.lab.report import figures
-from codea1.lab.report.run_report import compare, comparison_table, report_run, write_report
+from codea1.lab.report.run_report import compare, comparison_table, report_run, show_report
 from codea1.lab.report.tables import evaluation_table
 from codea1.lab.study.report import report_runs
 from codea1.runs.folder import RunFolder
@@ -71,7 +71,7 @@ def test_a_whole_report(folder: RunFolder, capsys: pytest.CaptureFixture, monkey
 
 def test_the_picture_shows_what_is_there_and_names_what_is_not(folder: RunFolder):
     write_metrics(folder, 12, ["code/reward", "test/reward", "code/pass_rate_new", "validation/test_validity"])
-    write_report(folder)
+    show_report(folder, print)
     markdown = folder.report.read_text()
     missing = set(ALL_METRICS) - {"code/reward", "test/reward", "code/pass_rate_new", "validation/test_validity"}
     assert all(f"`{metric}`" in markdown for metric in missing)
@@ -119,7 +119,7 @@ def test_short_runs_are_drawn(rows: list[dict[str, Any]]):
 
 
 def test_a_run_without_results_yet(folder: RunFolder):
-    assert write_report(folder) == []
+    show_report(folder, print)
     assert "No evaluation has been made yet." in folder.report.read_text()
     assert not folder.figure.exists()
 
@@ -181,7 +181,7 @@ def test_a_damaged_evaluation_is_named_and_nothing_written(folder: RunFolder, co
     folder.evaluations.mkdir()
     (folder.evaluations / "before.json").write_text(content)
     with pytest.raises(BadInput, match=r"before\.json is not an evaluation"):
-        write_report(folder)
+        show_report(folder, print)
     assert not folder.report.exists()
 
 

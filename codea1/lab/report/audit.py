@@ -24,16 +24,18 @@ NO_WARNING = "No warning: for no player does the paid side rise while the hidden
 
 @dataclasses.dataclass(frozen=True)
 class Side:
-    """A metric over a run: the means [10] of its tenths, and its change."""
+    """A metric over a run: values [steps], the means [10] of their tenths, and their change."""
 
     label: str
-    tenths: np.ndarray
-    change: Interval
+    values: np.ndarray
 
-    @classmethod
-    def of(cls, label: str, values: np.ndarray) -> "Side":
-        """Returns the side of values [steps]."""
-        return cls(label, tenths(values), change(values))
+    @property
+    def tenths(self) -> np.ndarray:
+        return tenths(self.values)
+
+    @property
+    def change(self) -> Interval:
+        return change(self.values)
 
     @property
     def rises(self) -> bool:
@@ -70,27 +72,18 @@ class Audit:
         )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Player:
-    name: str
-    paid: Mapping[str, str]  # metrics with their labels, of which a run has one
-    hidden: tuple[str, str]
-    suspicion: str
-
-
-_PLAYERS = (
-    _Player(
-        "Code LLM",
-        {"code/pass_rate_new": "pass rate on generated tests", "code/pass_rate_golden": "pass rate on fixed tests"},
-        ("code/hidden_pass_rate", "hidden pass rate"),
-        "It may be learning what passes those tests and is wrong, or the tests may be getting easier.",
-    ),
-    _Player(
-        "Test LLM",
-        {"test/reward": "reward"},
-        ("test/hidden_kill_rate", "hidden kill rate"),
-        "It may be learning what its reward counts, and not to find mistakes.",
-    ),
+_OF_CODE = (
+    ("code/hidden_pass_rate", "hidden pass rate"),
+    "It may be learning what passes those tests and is wrong, or the tests may be getting easier.",
+)
+_OF_TEST = (
+    ("test/hidden_kill_rate", "hidden kill rate"),
+    "It may be learning what its reward counts, and not to find mistakes.",
+)
+_PLAYERS = (  # each with what pays it and the hidden side, metrics with their labels; and what may be wrong
+    ("Code LLM", ("code/pass_rate_new", "pass rate on generated tests"), *_OF_CODE),
+    ("Code LLM", ("code/pass_rate_golden", "pass rate on fixed tests"), *_OF_CODE),
+    ("Test LLM", ("test/reward", "reward"), *_OF_TEST),
 )
 
 
@@ -101,15 +94,12 @@ def audits(rows: Sequence[Mapping[str, Any]]) -> list[Audit]:
       rows: of metrics.jsonl in step order; None is a value that was not finite.
     """
     of_players = []
-    for player in _PLAYERS:
-        hidden, hidden_label = player.hidden
-        for paid, label in player.paid.items():
-            both = [row for row in rows if row.get(paid) is not None and row.get(hidden) is not None]
-            if len(both) < MIN_STEPS:
-                continue
+    for player, (paid, label), (hidden, hidden_label), suspicion in _PLAYERS:
+        both = [row for row in rows if row.get(paid) is not None and row.get(hidden) is not None]
+        if len(both) >= MIN_STEPS:
             pays, measures = (np.array([row[name] for row in both]) for name in (paid, hidden))
-            sides = Side.of(label, pays), Side.of(hidden_label, measures), Side.of("gap", pays - measures)
-            of_players.append(Audit(player.name, *sides, player.suspicion))
+            sides = Side(label, pays), Side(hidden_label, measures), Side("gap", pays - measures)
+            of_players.append(Audit(player, *sides, suspicion))
     return of_players
 
 

@@ -82,58 +82,44 @@ def report_run(path: str) -> None:
 
 
 def show_report(folder: RunFolder, show: Callable[[Group | Text], None]) -> None:
-    """Writes the report, and shows its table and its warnings.
-
-    Raises:
-      BadInput: as `write_report` does.
-    """
-    comparisons, title = write_report(folder), table_title(folder)
-    show(comparison_table(comparisons).terminal(caption=title) if comparisons else Text(title))
-    rows = read_metrics(folder.metrics)
-    for warning in [*health.warnings(rows).values(), *audit.warnings(audit.audits(rows))]:
-        show(Text(f"\nwarning: {warning}"))
-    if not is_installed("matplotlib"):
-        show(Text(f"\nnote: {_undrawn(folder)}"))
-
-
-def write_report(folder: RunFolder) -> list[BeforeAfter]:
-    """Writes report.md, report.png and report.html again, of a finished or a live run; returns the final table's rows.
+    """Writes report.md, report.png and report.html again, of a finished or a live run; shows its table and warnings.
 
     Raises:
       BadInput: a file that the report is drawn from is damaged; nothing is written.
     """
     rows = read_metrics(folder.metrics)
-    comparisons = compare(folder)
+    comparisons, title = compare(folder), table_title(folder)
+    table = comparison_table(comparisons) if comparisons else None
+    unhealthy, audits = [*health.warnings(rows).values()], audit.audits(rows)
+    warnings = [*unhealthy, *audit.warnings(audits)]
+    undrawn = "" if is_installed("matplotlib") else f"{folder.figure.name} {needs('matplotlib')}"
     name = visible(folder.path.name)
     plain = name.replace("$", r"\$")  # which would begin Matplotlib's formulas
-    parts = [f"# Run {html.escape(name)}", _summary(folder, rows), "## Before and after", table_title(folder)]
-    table = comparison_table(comparisons) if comparisons else None
+    parts = [f"# Run {html.escape(name)}", _summary(folder, rows), "## Before and after", title]
     parts.append(table.markdown() if table else "")
-    if unhealthy := [*health.warnings(rows).values()]:
+    if unhealthy:
         parts += ["## Warnings", "\n".join(f"- **Warning.** {warning}" for warning in unhealthy)]
-    if audits := audit.audits(rows):
+    if audits:
         parts += ["## Paid and hidden", audit.EXPLANATION, audit.table_of(audits).markdown()]
         parts += [f"**Warning.** {warning}" for warning in audit.warnings(audits)] or [audit.NO_WARNING]
     if rows:
         parts.append("## Curves")
-        if is_installed("matplotlib"):
+        if undrawn:
+            parts.append(f"They are in [{folder.page.name}]({folder.page.name}): {undrawn}.")
+            remove(folder.figure)  # which may be of earlier steps
+        else:
             parts.append(f"![Curves of the run]({folder.figure.name})")
             write_atomically(folder.figure, figures.draw(rows, f"{plain}: {rows[-1]['step']} steps"))
-        else:
-            parts.append(f"They are in [{folder.page.name}]({folder.page.name}): {_undrawn(folder)}.")
-            remove(folder.figure)  # which may be of earlier steps
         if missing := figures.missing_series(rows):
             parts.append(f"Not recorded in this run: {', '.join(f'`{metric}`' for metric in missing)}.")
     write_atomically(folder.report, "\n\n".join(filter(None, parts)) + "\n")
-    warnings = [*unhealthy, *audit.warnings(audits)]
-    shown = table.html() if table else ""
-    text = page(f"Run {name}", rows, shown, table_title(folder), warnings, Samples(folder))
+    text = page(f"Run {name}", rows, table.html() if table else "", title, warnings, Samples(folder))
     write_atomically(folder.page, text)
-    return comparisons
-
-
-def _undrawn(folder: RunFolder) -> str:
-    return f"{folder.figure.name} {needs('matplotlib')}"
+    show(table.terminal(caption=title) if table else Text(title))
+    for warning in warnings:
+        show(Text(f"\nwarning: {warning}"))
+    if undrawn:
+        show(Text(f"\nnote: {undrawn}"))
 
 
 def table_title(folder: RunFolder) -> str:

@@ -112,6 +112,7 @@ class _OneChildRun(JudgedRun):
 
     def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
         """Grades, from the beginning."""
+        self.task = task
         conversation = Conversation(
             task,
             self.profile,
@@ -140,11 +141,6 @@ class BatchRun(_OneChildRun):
         self.max_bytes = _MOST_ANSWERS * inputs.answer_bytes
         self.max_payload = inputs.answer_bytes + 1024  # digests take less
         self.inputs, self.agrees, self.accepts = inputs, judge.agrees, judge.accepts
-
-    def steps(self, task: GradingTask) -> Waiting[ScriptRun]:
-        """Grades, from the beginning."""
-        self.task = task
-        return (yield from super().steps(task))
 
     def report(
         self, conversation: Conversation, seconds_left: Callable[[float], float]

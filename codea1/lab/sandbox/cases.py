@@ -1,14 +1,13 @@
 """Cases of a file: does a candidate pass a test that the ground truth confirms?"""
 
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, fields
 
 from codea1.data.rows import file_rows
 from codea1.game.asserts import Rejected, parse_assert
-from codea1.game.calls import CallTest
 from codea1.runtime.errors import BadInput
-from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
+from codea1.runtime.futures import Awaiting, start
+from codea1.sandbox.host.grading import Grader
 from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
@@ -46,33 +45,21 @@ def read_cases(path: str) -> list[Case]:
 
 def grade_cases(cases: Sequence[Case], grader: Grader) -> Iterator[CaseVerdict]:
     """Grades cases; yields the verdicts in their order."""
-    tests = [parse_assert(case.test, case.entry_point) for case in cases]
-    answers = [
-        None if isinstance(test, Rejected) else grader.ground_truth(case.ground_truth, [test.call])
-        for case, test in zip(cases, tests, strict=True)
-    ]
-    verdicts: list[CaseVerdict | Future[Grading]] = []
-    for case, test, answer in zip(cases, tests, answers, strict=True):
-        if isinstance(test, Rejected):
-            verdicts.append(CaseVerdict(case.name, Verdict.INVALID, test.reason))
-            continue
-        assert answer is not None
-        wrong = _why_not_right(test, answer.result()[0])
-        graded = wrong or grader.grade(case.candidate, [test], ground_truth=case.ground_truth)
-        verdicts.append(CaseVerdict(case.name, *graded) if isinstance(graded, tuple) else graded)
-    for case, verdict in zip(cases, verdicts, strict=True):
-        if isinstance(verdict, Future):
-            grading = verdict.result()
-            verdict = CaseVerdict(case.name, grading.verdicts[0], grading.details[0])
-        yield verdict
+    verdicts = [start(_graded(case, grader)) for case in cases]
+    yield from (CaseVerdict(case.name, *verdict.result()) for case, verdict in zip(cases, verdicts, strict=True))
 
 
-def _why_not_right(test: CallTest, answer: GroundTruthAnswer) -> tuple[Verdict, str] | None:
-    """Returns the verdict, and its reason, of a test that the ground truth does not confirm; None for one it does."""
+def _graded(case: Case, grader: Grader) -> Awaiting[tuple[Verdict, str]]:
+    """Returns the verdict on a case, and why where that does not say it."""
+    test = parse_assert(case.test, case.entry_point)
+    if isinstance(test, Rejected):
+        return Verdict.INVALID, test.reason
+    (answer,) = yield grader.ground_truth(case.ground_truth, [test.call])
     if answer.reason == "infra":
         return Verdict.INFRA, "the sandbox failed"
     if not answer.usable:
         return Verdict.INVALID, f"the ground truth gives no usable answer: {answer.reason}"
     if not same_answer(test.call.entry_point, test.expected, answer.value):
         return Verdict.INVALID, "the stated answer is not the ground truth's"
-    return None
+    grading = yield grader.grade(case.candidate, [test], ground_truth=case.ground_truth)
+    return grading.verdicts[0], grading.details[0]

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 
@@ -77,10 +77,16 @@ class Siege:
         parts = [f"# Siege of {self.grader}", self.summary().replace("\n", "\n\n"), self.table().markdown(), CAVEAT]
         if self.forged:
             parts.append(self.causes().markdown())
-        for title, cases in self._shown():
-            parts.append(f"## {title}")
+        sections = {
+            "Forgeries that were paid": self.forged,
+            "Controls that were judged wrongly": self.misjudged,
+            "Forgeries at which the grader died": self.of(said=DIED),
+        }
+        for title, cases in sections.items():
+            parts += [f"## {title}"] if cases else []
             for case in cases:
-                programs = (f"```python\n{program.strip()}\n```" for program in _programs(case.attempt))
+                sources = *case.attempt.earlier, case.attempt.program
+                programs = (f"```python\n{source.strip()}\n```" for source in sources)
                 parts += [f"### {_heading(case)}", "\n".join(f"- {line}" for line in _about(case)), *programs]
         return "\n\n".join(parts) + "\n"
 
@@ -96,15 +102,6 @@ class Siege:
         rows = [{**asdict(case.attempt), "said": case.said, "why": case.why} for case in self.judged]
         counts = {"paid": len(self.forged), "asked": self.asked()}
         return json.dumps({"grader": self.grader, **counts, "families": families_, "attempts": rows}, indent=1) + "\n"
-
-    def _shown(self) -> Iterator[tuple[str, list[Ruling]]]:
-        for title, cases in (
-            ("Forgeries that were paid", self.forged),
-            ("Controls that were judged wrongly", self.misjudged),
-            ("Forgeries at which the grader died", self.of(said=DIED)),
-        ):
-            if cases:
-                yield title, cases
 
 
 def besiege(name: str, command: GraderCommand, attempts: Sequence[Challenge], seconds: float, jobs: int) -> Siege:
@@ -157,7 +154,3 @@ def _about(judged: Ruling) -> list[str]:
     if judged.why:
         lines.append(f"{judged.said.capitalize()}: {judged.why}")
     return lines if attempt.source == OWN else [*lines, f"Reported: {sources()[attempt.source]['url']}"]
-
-
-def _programs(attempt: Challenge) -> Sequence[str]:
-    return (*attempt.earlier, attempt.program)

@@ -127,26 +127,24 @@ def batch_table(config: Config, questions: int, row_shapes: Mapping[str, Sequenc
       questions: how many there are to train on.
       row_shapes: of the micro-batches of each player, shortest first.
     """
-    columns = [_batches(config, name, shapes) for name, shapes in row_shapes.items()]
-    rows, steps = [[title, *(column[title] for column in columns)] for title in columns[0]], config.steps
-    epochs = f"over {steps:,} steps ({steps / (questions // config.questions_per_step):.2f} epochs)"
-    optimizer_steps = [config.policy(name).mini_batches * (config.trained_sequences(name) > 0) for name in row_shapes]
-    rows.append([f"{epochs}: optimizer steps", *(f"{steps * count:,}" for count in optimizer_steps)])
-    samples = (f"{steps * _num_samples(config, name):,}" for name in row_shapes)
-    rows.append([f"over {steps:,} steps: samples", *samples])
+    columns = [_batches(config, questions, name, shapes) for name, shapes in row_shapes.items()]
+    rows = [[title, *(column[title] for column in columns)] for title in columns[0]]
     return TextTable(["in one step", *row_shapes], rows).terminal("Batches")
 
 
-def _batches(config: Config, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
+def _batches(config: Config, questions: int, name: str, row_shapes: Sequence[RowShape]) -> dict[str, str]:
     """Returns the column of one player, which has the numbers of all roles that it plays."""
     section, roles = config.policy(name), METHODS[config.method].roles_of(name)
-    prompts_of = {"code": config.questions_per_step, "test": config.questions_per_step * config.game.num_solutions}
+    solutions = config.questions_per_step * config.game.num_solutions
+    prompts_of = {"code": config.questions_per_step, "test": solutions}
+    samples_of = {"code": solutions, "test": solutions * config.game.num_suites}
     outputs = " and ".join({"code": "solutions", "test": "suites"}[role] for role in roles)
-    samples = _num_samples(config, name)
+    samples = sum(samples_of[role] for role in roles)
     sequences = config.trained_sequences(name)  # 0 if it is frozen
     mini_batches = section.mini_batches if sequences else 0
     sequences_of_one = sequences // section.mini_batches
     longest_rows = math.ceil(sequences_of_one / row_shapes[-1].rows)  # if every sequence takes a row of the longest
+    run, epochs = f"over {config.steps:,} steps", config.steps / (questions // config.questions_per_step)
     return {
         "questions": f"{config.questions_per_step:,}",
         "prompts": f"{sum(prompts_of[role] for role in roles):,}",
@@ -157,10 +155,6 @@ def _batches(config: Config, name: str, row_shapes: Sequence[RowShape]) -> dict[
         "mini-batches": f"{mini_batches} of {sequences_of_one:,}" if mini_batches else "0",
         "micro-batches, at most": f"{mini_batches * longest_rows:,}",
         "rows x tokens of one": ", ".join(f"{shape.rows} x {shape.length}" for shape in row_shapes),
+        f"{run} ({epochs:.2f} epochs): optimizer steps": f"{config.steps * mini_batches:,}",
+        f"{run}: samples": f"{config.steps * samples:,}",
     }
-
-
-def _num_samples(config: Config, name: str) -> int:
-    solutions = config.questions_per_step * config.game.num_solutions
-    samples_of = {"code": solutions, "test": solutions * config.game.num_suites}
-    return sum(samples_of[role] for role in METHODS[config.method].roles_of(name))

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 import jax
 from flax import nnx
@@ -82,8 +81,9 @@ def export(
     is_alone = shape.lora_rank > 0 and not merge
     dtype = "float32" if is_alone else dtype
     params = jax.tree.map(lambda x: x.astype(dtype), params)
-    with _whole_or_not_at_all(folder, hosts):
+    with contextlib.ExitStack() as on_failure:
         if hosts.is_main:
+            on_failure.callback(folder.remove)
             copy_tokenizer(start.tokenizer_folder, folder)
         if is_alone:
             checksum = hosts.of_main(start.checksum)
@@ -91,6 +91,7 @@ def export(
             model_writer.save_adapters(folder.url, params, alpha=shape.lora_alpha, base=of_base, name=base)
         else:
             model_writer.save(folder.url, shape, params, ids=SpecialIds(tokenizer.stop_ids, tokenizer.pad_id))
+        on_failure.pop_all()  # it is whole: nothing is removed
     if hosts.is_main:
         prefix = "the adapters of " if is_alone else ""
         print(f"wrote {folder}: {prefix}the {player} policy of {run.path} after step {number}, in {dtype}")
@@ -107,13 +108,3 @@ def _require_empty(folder: ModelFolder) -> None:
         folder.remove()
     except StorageFailed as error:
         raise BadInput(f"--output {folder} cannot be written: {reason(error.__cause__ or error)}.") from None
-
-
-@contextlib.contextmanager
-def _whole_or_not_at_all(folder: ModelFolder, hosts: Hosts) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        if hosts.is_main:
-            folder.remove()
-        raise

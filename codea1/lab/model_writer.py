@@ -8,6 +8,7 @@ import json
 import math
 import os
 import struct
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -19,7 +20,7 @@ from flax.traverse_util import flatten_dict, unflatten_dict
 from codea1.models import config_json, peft
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import Content, ModelFolder
-from codea1.models.huggingface import TENSORS, Tensor
+from codea1.models.huggingface import TENSORS
 from codea1.models.qwen2 import Params
 from codea1.models.safetensors_header import DTYPES, Shape
 from codea1.runtime.errors import BadInput
@@ -139,8 +140,7 @@ def _write_tensors(
     if jax.process_index() == 0:
         folder.write(name, content)
     else:
-        for _ in content:
-            pass
+        deque(content, maxlen=0)
 
 
 def _content(shard: Mapping[str, tuple[str, Index]], arrays: Mapping[str, jax.Array]) -> Iterator[Content]:
@@ -159,7 +159,9 @@ def _content(shard: Mapping[str, tuple[str, Index]], arrays: Mapping[str, jax.Ar
             if path not in held or held[path][0] != layer:
                 held[path] = layer, to_host(_layer(arrays[path], layer))
             part = held[path][1][expert]
-        yield _to_stored(TENSORS[path], part).reshape(-1).view(np.uint8).data
+        tensor = TENSORS[path]
+        matrix = part if tensor.inputs is None else part.reshape(tensor.stored_shape(part.shape)[::-1]).T
+        yield np.ascontiguousarray(matrix).reshape(-1).view(np.uint8).data
 
 
 def _dealt(arrays: Mapping[str, jax.Array], max_bytes: float) -> list[dict[str, tuple[str, Index]]]:
@@ -189,12 +191,6 @@ def _natural(name: str) -> list[tuple[int, str]]:
 @jax.jit
 def _layer(array: jax.Array, layer: Index) -> jax.Array:
     return jax.lax.dynamic_index_in_dim(array, *layer, keepdims=False) if layer else array
-
-
-def _to_stored(tensor: Tensor, x: np.ndarray) -> np.ndarray:
-    """Returns a parameter, or one layer of it, as the file has it."""
-    matrix = x if tensor.inputs is None else x.reshape(tensor.stored_shape(x.shape)[::-1]).T
-    return np.ascontiguousarray(matrix)
 
 
 def make_header(tensors: Mapping[str, tuple[Shape, np.dtype]]) -> bytes:

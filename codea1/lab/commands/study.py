@@ -36,7 +36,9 @@ DRY_RUN = flags.DEFINE_bool("dry_run", False, "print the commands of all runs on
 
 def main(path: str) -> None:
     study, workdir = read_study(path), WORKDIR.value.rstrip("/")
-    file = f"{workdir}/{study.results or 'results.gz'}" if study.results or CONFIG.value else _beside(path)
+    file = str(Path(path).with_suffix(".results.gz"))
+    if study.results or CONFIG.value:
+        file = f"{workdir}/{study.results or 'results.gz'}"
     if CONFIG.value:
         study = with_config(study, CONFIG.value)
     if not REPORT_ONLY.value:  # rows stay, whatever their config is called today
@@ -63,10 +65,6 @@ def main(path: str) -> None:
         print("the hours are over: the same command goes on from there")
     write(study, list(results), OUTPUT.value or f"{workdir}/report")
     sys.exit(0 if went_well else 1)
-
-
-def _beside(path: str) -> str:
-    return str(Path(path).with_suffix(".results.gz"))
 
 
 if __name__ == "__main__":

@@ -26,12 +26,6 @@ _START = "test.model"  # by the folder's name: SFT_TEST, or anything else
 _PUBLISHED = re.compile(r"qwen2\.5-coder-(\d+(?:\.\d+)?b)-instruct", re.IGNORECASE)
 
 
-def code_a1_settings(size: str) -> dict[str, Any]:
-    """Returns what Code-A1's own config says at a size, and other experiments change."""
-    alpha, reward = (0.3, "strict_tests") if size == TINY else (0.5, "official")
-    return {"game.alpha": alpha, "game.reward": reward}
-
-
 def experiment_of(config: Mapping[str, Any]) -> Arm | None:
     """Returns the arm that a run with this config is; None where it is none of the paper's."""
     plain = {"method": CODE_A1, "frozen": "", "game.mistake_book": True, SUITES: "", _START: ""}
@@ -40,7 +34,9 @@ def experiment_of(config: Mapping[str, Any]) -> Arm | None:
     start = PurePath(given.get(_START, "")).parent.name
     settings[_START] = SFT_TEST if start.startswith(SFT_TEST) else ""
     settings[SUITES] = PurePath(settings[SUITES]).name
-    code_a1 = plain | code_a1_settings(size_of(config))
+    # What Code-A1's own config says at a size, and other experiments change.
+    alpha, reward = (0.3, "strict_tests") if size_of(config) == TINY else (0.5, "official")
+    code_a1 = {**plain, "game.alpha": alpha, "game.reward": reward}
     for arm in ARMS.values():
         changed = {"method": arm.method, **arm.fields, _START: SFT_TEST if arm.taught else ""}
         changed[SUITES] = f"suites_{arm.suites_of}.jsonl" if arm.suites_of else ""

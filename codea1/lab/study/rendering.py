@@ -18,7 +18,8 @@ CSV_COLUMNS = (
 
 def markdown(table: Table) -> str:
     """Returns a table in GitHub's Markdown: the values, the comparisons, what training took, and notes."""
-    parts = [f"## {_escaped(_title(table))}", _values(table).markdown()]
+    title = f"{table.layout.title}, {table.size}"
+    parts = [f"## {_escaped(title)}", _values(table).markdown()]
     if table.comparisons:
         parts.append(_differences(table).markdown())
     spent = [[row.title, *(f"{number:,.0f}" for number in row.spent)] for row in table.rows if row.spent]
@@ -57,10 +58,6 @@ def _differences(table: Table) -> TextTable:
             compared = ({pair.against: pair for pair in cell.comparisons}.get(title) for cell in row.cells)
             rows.append([_escaped(f"{row.title} - {title}"), *map(_comparison, compared)])
     return TextTable(["difference", *(_escaped(column.title) for column in table.columns)], rows)
-
-
-def _title(table: Table) -> str:
-    return f"{table.layout.title}, {table.size}"
 
 
 def _notes(table: Table) -> Iterator[str]:

@@ -139,7 +139,9 @@ class _Filling:
                 compared = [self._compare(self._lines[key], line, column) for key in line.against]
                 cells.append(replace(self._cell(line, column), comparisons=tuple(filter(None, compared))))
             rows.append(TableRow(line.key, line.title, tuple(cells), self._spent(line)))
-        notes = (self._undone(), self._versions(), dict.fromkeys(self._measured()), self._starts())
+        missing = self._missing()
+        undone = [f"Runs of this table that are not done: {missing}."] if missing else []
+        notes = (undone, self._versions(), dict.fromkeys(self._measured()), self._starts())
         every = (*chain(*notes), *self._notes(), *self._detectable())
         return Table(self._layout, self._size, self._columns, _adjusted(rows), every)
 
@@ -156,17 +158,10 @@ class _Filling:
 
         Raises BadInput: a measure was taken with two numbers of samples, or in two ways.
         """
-        scores = self._all_scores(line, column, before)
-        return {seed: taken for seed, taken in scores.items() if not self._seeds or seed in self._seeds}
-
-    def _all_scores(self, line: Line, column: Column, before: bool = False) -> dict[int, list[Measured]]:
-        runs = [result for result in self._results if result.run.arm == line.arm]
-        is_base = line.arm == BASE
-        if is_base:  # every run of a seed begins with the same models; one without a Test LLM has not measured it
-            arms = {name for name, arm in self._study.arms.items() if arm.begins_with_base}
-            in_order = sorted(arms, key=[*self._study.arms].index)
-            runs += [result for arm in in_order for result in self._results if result.run.arm == arm]
-        moment = "before" if before or is_base else "after"
+        arms, moment = [line.arm], "before" if before else "after"
+        if line.arm == BASE:  # every run of a seed begins with the same models; one without a Test LLM has no measure
+            arms, moment = [BASE, *(name for name, arm in self._study.arms.items() if arm.begins_with_base)], "before"
+        runs = [result for arm in arms for result in self._results if result.run.arm == arm]
         scores = {}
         for seed in sorted({result.run.seed for result in runs}):
             taken = []
@@ -179,7 +174,7 @@ class _Filling:
                 taken += every[:1]
             if len(taken) == len(column.measures):
                 scores[seed] = taken
-        return scores
+        return {seed: taken for seed, taken in scores.items() if not self._seeds or seed in self._seeds}
 
     def _cell(self, line: Line, column: Column) -> Cell:
         number = self._layout.published_number(self._size, line.key, column.key)
@@ -226,10 +221,6 @@ class _Filling:
     def _missing(self) -> int:
         arms = [line.arm for line in self._lines.values() if line.arm != BASE]
         return sum(len(self._layout.seeds) - len(self._runs(arm)) for arm in arms) if self._layout.seeds else 0
-
-    def _undone(self) -> Iterator[str]:
-        if missing := self._missing():
-            yield f"Runs of this table that are not done: {missing}."
 
     def _versions(self) -> Iterator[str]:
         """Yields by what versions the runs were begun, where they are several."""

@@ -70,17 +70,14 @@ def _layers(pool: SandboxPool) -> Iterator[str]:
 
 
 def _how_to_get_namespaces() -> str:
-    for path, closed, advice in (
-        ("/proc/sys/user/max_user_namespaces", "0", "sysctl user.max_user_namespaces=10000"),
-        ("/proc/sys/kernel/unprivileged_userns_clone", "0", "sysctl kernel.unprivileged_userns_clone=1"),
-        (
-            "/proc/sys/kernel/apparmor_restrict_unprivileged_userns",
-            "1",
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0",
-        ),
+    for setting, closed, advised in (
+        ("user.max_user_namespaces", "0", "10000"),
+        ("kernel.unprivileged_userns_clone", "0", "1"),
+        ("kernel.apparmor_restrict_unprivileged_userns", "1", "0"),
     ):
-        if Path(path).exists() and Path(path).read_text().strip() == closed:
-            return advice
+        path = Path("/proc/sys", *setting.split("."))
+        if path.exists() and path.read_text().strip() == closed:
+            return f"sysctl {setting}={advised}"
     return (
         "if this is a container, start it with --security-opt seccomp=unconfined --security-opt apparmor=unconfined; "
         "the sandbox brings a stricter filter of its own"

@@ -65,12 +65,9 @@ class Siege:
 
     def table(self) -> TextTable:
         """Returns the table by family."""
-        rows = []
-        for name, family in families().items():
-            counts = Counter(case.said for case in self.of(name))
-            rows.append([family.title, *(str(counts[said]) for said in _SAYINGS)])
-        total = Counter(case.said for case in self.of())
-        return TextTable(["family", *_SAYINGS], [*rows, ["all", *(str(total[said]) for said in _SAYINGS)]])
+        kinds = {**{family.title: (name,) for name, family in families().items()}, "all": ()}
+        rows = [[title, *(str(len(self.of(*names, said=said))) for said in _SAYINGS)] for title, names in kinds.items()]
+        return TextTable(["family", *_SAYINGS], rows)
 
     def markdown(self) -> str:
         """Returns the report with the program of each attempt that was judged wrongly."""

@@ -125,11 +125,7 @@ def besiege(name: str, command: GraderCommand, attempts: Sequence[Challenge], se
 
     try:
         with ThreadPoolExecutor(jobs) as threads:
-            futures = [threads.submit(judge, attempt) for attempt in attempts]
-            try:
-                return Siege(name, [future.result() for future in futures])
-            finally:
-                threads.shutdown(cancel_futures=True)
+            return Siege(name, list(threads.map(judge, attempts)))  # where one raises, those to come are cancelled
     finally:
         for process in started:
             process.end()

@@ -87,14 +87,6 @@ class Schedule:
           HoursOver: the hours are over.
           KeyboardInterrupt: also of SIGTERM; the jobs that ran have saved what they had.
         """
-        with _handled(signal.default_int_handler, signal.SIGTERM):
-            try:
-                return self._run()
-            except KeyboardInterrupt:
-                print("stopped: the same command goes on from there", file=sys.stderr)
-                raise
-
-    def _run(self) -> bool:
         try:
             for name in (_DONE, _LOGS):
                 (self._folder / name).mkdir(parents=True, exist_ok=True)
@@ -102,7 +94,12 @@ class Schedule:
             raise BadInput(f"workdir {self._folder} cannot be used: {error.strerror or error}.") from None
         left = [job for job in self._jobs if seconds_taken(job, self._folder) is None]
         print(f"{len(self._jobs)} jobs, {len(self._jobs) - len(left)} of them done; {self._time_left()}", flush=True)
-        self._run_all(left)
+        with _handled(signal.default_int_handler, signal.SIGTERM):
+            try:
+                self._run_all(left)
+            except KeyboardInterrupt:
+                print("stopped: the same command goes on from there", file=sys.stderr)
+                raise
         for name, reason in self._failures.items():
             print(f"failed: {name}: {reason}")
         return not self._failures
@@ -119,7 +116,10 @@ class Schedule:
         place = {name: i for i, name in enumerate(by_name)}
         ready: list[str] = []
         running: dict[Future[None], str] = {}
-        with ThreadPoolExecutor(self._at_once, initializer=_take_cores, initargs=(_shares(self._at_once),)) as workers:
+        shares = _shares(self._at_once)
+        # What a worker starts stays on the cores that it takes.
+        workers = ThreadPoolExecutor(self._at_once, initializer=lambda: os.sched_setaffinity(0, shares.pop()))
+        with workers:
             try:
                 while order.is_active():
                     ready = sorted((*ready, *order.get_ready()), key=place.__getitem__)
@@ -208,17 +208,12 @@ def seconds_taken(job: Job, folder: str | Path) -> float | None:
 
 
 def _shares(count: int) -> list[set[int]]:
-    """Returns which cores each of so many jobs side by side has: its share, or all where there are too few."""
-    cores = sorted(os.sched_getaffinity(0))
-    return [set(cores[i::count] if count <= len(cores) else cores) for i in range(count)]
-
-
-def _take_cores(shares: list[set[int]]) -> None:
-    """Keeps what the calling thread starts on the last of some shares of the cores, which it takes away.
+    """Returns which cores each of so many jobs side by side has: its share, or all where there are too few.
 
     Two training runs, each with a thread for each core, hinder one another: on two cores they took 1.3 times as long.
     """
-    os.sched_setaffinity(0, shares.pop())
+    cores = sorted(os.sched_getaffinity(0))
+    return [set(cores[i::count] if count <= len(cores) else cores) for i in range(count)]
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """One question's story in a run: each step in which it was asked, and its Mistake Book, rebuilt from the samples."""
 
+import contextlib
 import difflib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -184,30 +185,28 @@ class _Book:
             )
         elif has_book and bound.by_reward:
             self.note = "The Mistake Book keeps and draws tests by reward here: its changes are left out."
-        self._known = has_book and not self.note
+        self._has_book = has_book
 
     def update(self, step: int, solutions: Sequence[SolutionRows]) -> tuple[BookLine, ...] | None:
         """Adds a step; returns the page's changes, or None where there is no book or it is not known."""
+        if not self._has_book or self.note:
+            return None
         replayed = [run["test"] for run in solutions[0].row.get("history", [])] if solutions else []
         held = [test.text for test in self._book.retrieve(self._question_id, self._size)]
-        if self._known and replayed and replayed != held:
-            self._lose(step)
-        if not self._known:
-            return None
-        try:
-            evidence = _evidence(solutions)
-        except ValueError:
-            self._lose(step)
+        evidence = None
+        if replayed in ([], held):
+            with contextlib.suppress(ValueError):
+                evidence = _evidence(solutions)
+        if evidence is None:
+            self.note = (
+                f"The Mistake Book is left out from step {step} on: the samples do not lead to what it replayed."
+            )
             return None
         before = self._frequencies()
         self._book.update(self._question_id, "", step, evidence)
         after = self._frequencies()
         lines = [BookLine(test, before.get(test, 0), after.get(test, 0)) for test in {**before, **after}]
         return tuple(sorted(lines, key=lambda line: -max(line.before, line.after)))
-
-    def _lose(self, step: int) -> None:
-        self._known = False
-        self.note = f"The Mistake Book is left out from step {step} on: the samples do not lead to what it replayed."
 
     def _frequencies(self) -> dict[str, int]:
         page = self._book.pages().get(self._question_id)

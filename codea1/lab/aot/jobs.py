@@ -61,22 +61,25 @@ def plan(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> Plan:
     Raises BadInput when the mesh cannot cut one of them.
     """
     players = functions_of_players(config, mesh, models)
-    always = kept(players, models)
+    residents = kept(players, models)
+    always = sum(residents.values())
     by_turns: dict[str, int] = {}
-    others = sum(always.values())
     jobs: list[Compilation] = []
     for name, player in players.items():
-        generation, turns = _generation(name, player, others)
-        jobs += generation
+        turns = generating(player)
+        published = turns["published weights"]
+        for function in player.generation:
+            jobs.append(Compilation(name, "rollout", function, _others(player, function, always, published)))
         if player.learns:
             # All micro-batches of a step, with the log-probs of the update, as if all rows were the longest.
             longest = player.abstract_batches[-1]
             per_batch = bytes_per_device(longest) + bytes_per_device(longest.advantages_BT)
             queued = per_batch * -(-config.trained_sequences(name) // longest.tokens_BT.shape[0])
-            jobs += _learning(name, player, sum(always.values()) + queued)
+            for function in player.learning:
+                jobs.append(Compilation(name, "learn", function, _others(player, function, always + queued)))
             turns["micro-batches"] = queued
         by_turns |= {f"{name}: {turn}": size for turn, size in turns.items() if size}
-    return Plan(players, jobs, always | by_turns)
+    return Plan(players, jobs, residents | by_turns)
 
 
 def largest(plan: Plan) -> list[Compilation]:
@@ -94,31 +97,22 @@ def largest(plan: Plan) -> list[Compilation]:
     return [job for _, job in chosen.values()]
 
 
-def _generation(name: str, player: PlayerFunctions, present: int) -> tuple[list[Compilation], dict[str, int]]:
-    """Returns the jobs of generation, and what is there by turns; `present` as in `_learning`."""
-    turns = generating(player)
-    published = turns["published weights"]
-    publish = next(function for function in player.generation if function.kind == "publish")
-    taken = bytes_per_device(publish.arguments)
-    in_place = bytes_per_device(player.abstract_params) - taken
-    others = {
-        "publish": present - taken,
-        "empty": present + published,
-        "prefill": present - in_place,
-        "copy_pages": present + published,
-        "decode": present - in_place,
-    }
-    jobs = [Compilation(name, "rollout", function, others[function.kind]) for function in player.generation]
-    return jobs, turns
+def _others(player: PlayerFunctions, function: Function, present: int, published: int = 0) -> int:
+    """Returns what is in memory besides a function's arguments and results.
 
-
-def _learning(name: str, player: PlayerFunctions, present: int) -> list[Compilation]:
-    """Returns the jobs of learning; `present` are the bytes in memory whichever function runs."""
-    jobs = []
-    for function in player.learning:
-        # Parameters or states, which come first, are there already, and the frozen base after them; the parameters of
-        # zeros are no arguments, see `Update`.
-        known = 0 if function.kind.endswith("zeros") else bytes_per_device(function.arguments[0])
-        known += bytes_per_device(player.abstract_base) if function.kind == "accumulate" else 0
-        jobs.append(Compilation(name, "learn", function, present - known))
-    return jobs
+    Args:
+      present: bytes that are there whichever function runs, some arguments among them.
+      published: those of the weights that generation has besides.
+    """
+    given = [*map(bytes_per_device, function.arguments)]
+    match function.kind:
+        case "publish":
+            return present - sum(given)
+        case "empty" | "copy_pages":
+            return present + published
+        case "prefill" | "decode":  # of weights that are published, or there already
+            return present + published - given[0]
+        case "accumulate":  # the frozen base comes after the parameters
+            return present - given[0] - bytes_per_device(player.abstract_base)
+        case kind:  # parameters or states come first; the parameters of zeros are no arguments, see `Update`
+            return present - (0 if kind.endswith("zeros") else given[0])

@@ -234,7 +234,7 @@ class SuiteRun(_OneChildRun):
     """Grades tests that are Python source, by a program in whose process they run: here they are what is measured."""
 
     def __init__(
-        self, program: str, tests: Sequence[str], *, module: str, imports: str, traced: bool, limits: Limits
+        self, program: str, tests: Sequence[str], module: str, imports: str, traced: bool, limits: Limits
     ) -> None:
         source = "\n".join([imports, program, *tests])
         profile = replace(profile_of(source), with_pytest=bool(_IMPORTS_PYTEST.search(source)))
@@ -307,16 +307,8 @@ class BenchmarkPool(SandboxPool):
           traced: whether to note the program's arcs, which slows it down.
           cpu_seconds: CPU limit of everything.
         """
-        return self._dispatcher.submit(
-            SuiteRun(
-                program,
-                tests,
-                module=module,
-                imports=imports,
-                traced=traced,
-                limits=replace(self.limits, cpu_seconds_per_script=cpu_seconds),
-            )
-        )
+        limits = replace(self.limits, cpu_seconds_per_script=cpu_seconds)
+        return self._dispatcher.submit(SuiteRun(program, tests, module, imports, traced, limits))
 
 
 def required_tests(source: str) -> list[str]:

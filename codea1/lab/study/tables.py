@@ -134,11 +134,8 @@ class _Filling:
         """Returns the table. Raises BadInput as `tables` does."""
         rows = []
         for line in self._lines.values():
-            cells = []
-            for column in self._columns:
-                compared = [self._compare(self._lines[key], line, column) for key in line.against]
-                cells.append(replace(self._cell(line, column), comparisons=tuple(filter(None, compared))))
-            rows.append(TableRow(line.key, line.title, tuple(cells), self._spent(line)))
+            cells = tuple(self._cell(line, column) for column in self._columns)
+            rows.append(TableRow(line.key, line.title, cells, self._spent(line)))
         missing = self._missing()
         undone = [f"Runs of this table that are not done: {missing}."] if missing else []
         notes = (undone, self._versions(), dict.fromkeys(self._measured()), self._starts())
@@ -178,11 +175,12 @@ class _Filling:
 
     def _cell(self, line: Line, column: Column) -> Cell:
         number = self._layout.published_number(self._size, line.key, column.key)
+        compared = [self._compare(self._lines[key], line, column) for key in line.against]
         by_seed = self._scores(line, column)
         if not by_seed:
             return Cell(published=number)
         scores = stacked([*by_seed.values()], f"{line.title}, {column.title},")
-        return Cell(interval(scores), tuple(by_seed), number)
+        return Cell(interval(scores), tuple(by_seed), number, tuple(filter(None, compared)))
 
     def _compare(self, against: Line, line: Line, column: Column) -> Comparison | None:
         """Returns one cell's comparison with that of another row.

@@ -1,21 +1,11 @@
 """The universe of procedural functions: splits, identity, and that its programs are what they say."""
 
 import random
-from itertools import islice
 
 import pytest
 
-from codea1.lab.worlds.compositions import (
-    RAISED,
-    SPLITS,
-    Task,
-    behaviour,
-    composition_of,
-    compositions,
-)
-from codea1.lab.worlds.procedural import tasks
-from codea1.lab.worlds.worlds import CONDITIONS, FILTERS, MAPS, REDUCES, WORLDS
-from codea1.runtime.errors import BadInput
+from codea1.lab.worlds.compositions import RAISED, SPLITS, Task, behaviour, compositions
+from codea1.lab.worlds.worlds import CONDITIONS, FILTERS, MAPS, REDUCES
 
 EVERYTHING = [composition for split in SPLITS for composition in compositions(split)]
 
@@ -50,14 +40,3 @@ def test_truth_never_raises_and_inputs_are_left_alone():
         assert inputs == Task(composition, task.constants).hidden_inputs
         assert len({repr(arguments) for arguments in inputs}) == len(inputs)
         assert 20 <= len(inputs) <= 40
-
-
-def test_questions_that_differ_in_constants_are_of_one_composition_in_every_family():
-    drawn = [task for task, _ in islice(tasks("test", WORLDS["blind"]), 200)]
-    units = {composition_of(task.id, "blind"): task.composition for task in drawn}
-    assert all(units[composition_of(task.id, "blind")] == task.composition for task in drawn)
-    assert len(units) == len({task.composition for task in drawn}) < len(drawn)
-    assert {each.family for each in units.values()} == set(WORLDS["blind"].families)
-    assert composition_of("mbpp/602") == "mbpp/602"
-    with pytest.raises(BadInput, match=r"question loop/ge3 is of no family of world blind: .*branch"):
-        composition_of("loop/ge3", "blind")

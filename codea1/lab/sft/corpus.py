@@ -164,7 +164,8 @@ def worked_lessons(questions: Sequence[Question], recipe: Recipe) -> Lessons:
 
     Programs have planted misconceptions, and suites show their working; so many are an expert's as the recipe says.
     """
-    tasks = procedural.tasks_of(recipe.world, [question.id for question in questions])
+    by_id = {task.id: task for task, _ in procedural.tasks("train", recipe.world)}
+    tasks = [by_id[question.id] for question in questions]
     return lambda seed: chats(seed, recipe, tasks)
 
 

@@ -15,7 +15,6 @@ from typing import Any
 
 from codea1.data.sources import CLASSIC
 from codea1.lab.worlds.worlds import ALL, LIST, SAME, WORLDS, Component, World
-from codea1.runtime.errors import BadInput
 
 ENTRY_POINT = "f"
 SPLITS = {"train": 0.75, "validation": 0.10, "test": 0.15}
@@ -140,18 +139,13 @@ class Task:
     def hidden_inputs(self) -> list[tuple]:
         """Different argument tuples, on which near misses show."""
         if self.composition.family != LIST:
-            return self.composition.world.hidden_arguments
+            return [(x,) for x in self.composition.world.hidden_integers]
         rng = random.Random(self.id)
         # As a dict, for its order: a set of lists cannot be.
         inputs = {tuple(values): None for values in self._edge_lists()}
         while len(inputs) < self.composition.world.hidden_lists:
             inputs[tuple(rng.choices(self.composition.world.elements, k=rng.randint(2, 7)))] = None
         return [(list(values),) for values in inputs]
-
-    @cached_property
-    def hidden_outcomes(self) -> tuple[Any, ...]:
-        """What the function returns on each of them."""
-        return behaviour(self.program(), self.hidden_inputs)
 
     def _edge_lists(self) -> Iterator[list[int]]:
         yield from map(list, self.composition.world.edges)
@@ -184,17 +178,6 @@ def compositions(split: str, world: World = WORLDS[CLASSIC]) -> tuple[Compositio
     low = sum(SPLITS[name] for name in names[: names.index(split)])
     ranked = sorted(_universe(world), key=_rank)
     return tuple(composition for composition in ranked if low <= _rank(composition) < low + SPLITS[split])
-
-
-def composition_of(question_id: str, world: str = "") -> str:
-    """Returns what an id shares with those of questions that differ in constants alone; of other data, the whole id.
-
-    Raises BadInput: the question is of no family of `world`, where one is named.
-    """
-    family = question_id.partition("/")[0]
-    if world and family not in WORLDS[world].families:
-        raise BadInput(f"question {question_id} is of no family of world {world}: {', '.join(WORLDS[world].families)}.")
-    return re.sub(r"\d+", "", question_id) if any(family in w.families for w in WORLDS.values()) else question_id
 
 
 def _universe(world: World) -> Iterator[Composition]:

@@ -8,7 +8,7 @@ import gzip
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain, count
 from typing import Any
@@ -64,12 +64,6 @@ def _place(split: str, row: dict[str, Any]) -> bytes:
     return hashlib.md5(f"{split}{row['extra_info']['question_id']}".encode()).digest()
 
 
-def tasks_of(world: World, question_ids: Sequence[str]) -> list[Task]:
-    """Returns the tasks of training questions, in their order. Raises KeyError: one is no training question."""
-    by_id = {task.id: task for task, _ in tasks("train", world)}
-    return [by_id[id] for id in question_ids]
-
-
 def rows(split: str, world: World = WORLDS[CLASSIC]) -> Iterator[dict[str, Any]]:
     """Yields the rows of one split, a pure function. Once all compositions have come, they come with new constants."""
     return (row for _, row in tasks(split, world))
@@ -81,11 +75,9 @@ def tasks(split: str, world: World) -> Iterator[tuple[Task, dict[str, Any]]]:
     for repetition in count():
         for composition in compositions(split, world):
             task = composition.draw(random.Random(f"{composition}/{repetition}"))
-            row = None if task.id in seen else question_row(task)
-            if row is None:
-                continue
-            seen.add(task.id)
-            yield task, row
+            if task.id not in seen and (row := question_row(task)):
+                seen.add(task.id)
+                yield task, row
             if len(seen) == NUM_QUESTIONS[split]:
                 return
 
@@ -94,7 +86,7 @@ def question_row(task: Task) -> dict[str, Any] | None:
     """Returns the dataset's row for a task; None for one that is no challenge: a constant, or with too few mutants."""
     world = task.composition.world
     inputs = task.hidden_inputs
-    results = task.hidden_outcomes
+    results = behaviour(task.program(), inputs)
     mutants = _mutants(task, inputs, results)
     if len(mutants) < world.min_mutants or all(result == results[0] for result in results):
         return None

@@ -11,6 +11,7 @@ from codea1.game.asserts import Rejected, parse_assert
 from codea1.game.calls import CallTest
 from codea1.game.question import Question
 from codea1.lab.worlds.compositions import ENTRY_POINT, RAISED, Task, assert_line, behaviour
+from codea1.lab.worlds.procedural import tasks
 from codea1.lab.worlds.worlds import LIST, World
 from codea1.runtime.errors import BadInput
 
@@ -46,8 +47,6 @@ def ruled_tests(world: World, rule: str, count: int) -> Iterator[tuple[Question,
     """
     if rule not in RULES:
         raise BadInput(f"there is no rule {rule!r}; there are {', '.join(RULES)}.")
-    from codea1.lab.worlds.procedural import tasks
-
     for task, row in tasks("train", world):
         rng = random.Random(f"rule/{rule}/{task.id}")
         inputs = RULES[rule](task, count, rng)

@@ -12,7 +12,6 @@ programs do. results/misconceptions.md lists them all.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 from codea1.data.sources import CLASSIC
 from codea1.runtime import removed
@@ -67,11 +66,6 @@ class World:
     preference: tuple[int, ...]  # how often a wrong component has its first mistake, its second, ...
     slips: float  # share of the corpus's asserts that state a wrong answer
     min_mutants: int  # questions with fewer are left out
-
-    @cached_property
-    def hidden_arguments(self) -> list[tuple[int]]:
-        """Of the hidden tests of functions of integers."""
-        return [(x,) for x in self.hidden_integers]
 
 
 def _condition(

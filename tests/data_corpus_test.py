@@ -2,6 +2,7 @@
 
 import dataclasses
 import random
+from functools import partial
 from itertools import islice, product
 
 import numpy as np
@@ -15,13 +16,14 @@ from codea1.game.calls import CallTest
 from codea1.game.prompts import DEFAULT, TINY
 from codea1.game.question import Question
 from codea1.lab.sft.corpus import (
+    Document,
     Recipe,
+    batch_of,
     chats,
-    corpus_batch,
     corpus_texts,
     golden_lessons,
-    lesson_batch,
     plant,
+    suite_alone,
     worked_lessons,
 )
 from codea1.lab.sft.tokenizer import make_tokenizer
@@ -71,17 +73,21 @@ def right_share(recipe: Recipe) -> float:
     return float(np.mean([outcome(truth, arguments) == answer for truth, arguments, answer in tests]))
 
 
+def batch(seed: int, step: int, size: int, length: int) -> list[Document]:
+    return batch_of(chats(f"{seed}/{step}", Recipe()), TOKENIZER.encode_transcript, size, length)
+
+
 def test_batch_is_a_pure_function():
-    first = corpus_batch(0, 3, 8, TOKENIZER, 112, Recipe())
-    again = corpus_batch(0, 3, 8, TOKENIZER, 112, Recipe())
+    first = batch(0, 3, 8, 112)
+    again = batch(0, 3, 8, 112)
     assert first == again
     assert len(first) == 8
-    for other in (corpus_batch(0, 4, 8, TOKENIZER, 112, Recipe()), corpus_batch(1, 3, 8, TOKENIZER, 112, Recipe())):
+    for other in (batch(0, 4, 8, 112), batch(1, 3, 8, 112)):
         assert first != other
 
 
 def test_mask_covers_answers_and_their_ends_and_prompts_are_the_games():
-    for tokens, mask in corpus_batch(0, 0, 16, TOKENIZER, 112, Recipe()):
+    for tokens, mask in batch(0, 0, 16, 112):
         starts = [t for t in range(1, len(mask)) if mask[t] and not mask[t - 1]]
         ends = [t for t in range(len(mask)) if mask[t] and mask[t + 1 : t + 2] != [1]]
         assert len(starts) == len(ends) == 2
@@ -147,7 +153,7 @@ def test_every_component_expression_is_in_the_vocabulary():
 
 def test_length_that_fits_no_chat_is_refused():
     with pytest.raises(BadInput, match="length 20 is too short"):
-        corpus_batch(0, 0, 4, TOKENIZER, 20, Recipe())
+        batch(0, 0, 4, 20)
 
 
 QUESTION = Question(
@@ -211,11 +217,11 @@ def test_golden_lessons_are_golden_tests_that_are_asserts():
 def test_the_suite_alone_is_learned_and_the_prompt_is_the_games():
     lessons = golden_lessons([QUESTION], TINY, 2)
     (chat,) = islice(lessons("0/1"), 1)
-    ((ids, targets),) = lesson_batch(lessons("0/1"), 1, TOKENIZER, length=400)
+    ((ids, targets),) = batch_of(lessons("0/1"), partial(suite_alone, TOKENIZER), 1, length=400)
     start = targets.index(1)
     assert ids[:start] == TOKENIZER.encode_chat(chat[:-1])
     assert TOKENIZER.decode(ids[start:]) == chat[-1]["content"]
     assert ids[-1] == TOKENIZER.end_id
     assert set(targets[start:]) == {1}
     with pytest.raises(BadInput, match="length 8 is too short"):
-        lesson_batch(lessons("0/1"), 4, TOKENIZER, length=8)
+        batch_of(lessons("0/1"), partial(suite_alone, TOKENIZER), 4, length=8)

@@ -47,28 +47,17 @@ class Recipe:
     world: World = WORLDS[CLASSIC]
 
 
-def corpus_batch(
-    seed: int, step: int, batch_size: int, tokenizer: ChatTokenizer, length: int, recipe: Recipe
-) -> list[Document]:
-    """Returns one batch of chats, a pure function of its arguments.
+def batch_of(chats: Iterator[Chat], encode: Callable[[Chat], Document], batch_size: int, length: int) -> list[Document]:
+    """Returns the next `batch_size` chats of at most `length` tokens. Raises BadInput: hardly any is that short.
 
     Args:
-      seed: of the corpus.
-      step: index of the batch.
-      batch_size: documents.
-      tokenizer: what the chats are written in.
-      length: tokens; chats that are longer are left out.
-      recipe: how well the chats are written.
-
-    Returns:
-      Token ids of each chat, and 1 for each of them that is a target, else 0: what the assistant says, the token that
-      ends its message included.
-
-    Raises:
-      BadInput: hardly any chat is that short.
+      encode: of the chats of both players `ChatTokenizer.encode_transcript`; of lessons `suite_alone`.
     """
-    encoded = map(tokenizer.encode_transcript, chats(f"{seed}/{step}", recipe))
-    return _fitting(encoded, batch_size, length, "chats of the corpus fit")
+    tried = map(encode, islice(chats, 20 * batch_size))
+    documents = list(islice((document for document in tried if len(document[0]) <= length), batch_size))
+    if len(documents) < batch_size:
+        raise BadInput(f"length {length} is too short: fewer than one in twenty chats fit.")
+    return documents
 
 
 def corpus_texts(seed: int, num_chats: int, world: World = WORLDS[CLASSIC]) -> Iterator[str]:
@@ -182,25 +171,8 @@ def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, nu
     return lambda seed: _golden_chats(tested, templates, num_tests, seed)
 
 
-def lesson_batch(chats: Iterator[Chat], batch_size: int, tokenizer: ChatTokenizer, length: int) -> list[Document]:
-    """Returns the next chats that fit: token ids, and 1 for each of the last message with what ends it, else 0.
-
-    Raises BadInput: hardly any chat is that short.
-    """
-    encoded = (_document(chat, tokenizer) for chat in chats)
-    return _fitting(encoded, batch_size, length, "suites fit with their prompts")
-
-
-def _fitting(encoded: Iterator[Document], batch_size: int, length: int, clause: str) -> list[Document]:
-    """Returns the next documents of at most `length` tokens. Raises BadInput: hardly any is that short."""
-    tried = islice(encoded, 20 * batch_size)
-    documents = list(islice((document for document in tried if len(document[0]) <= length), batch_size))
-    if len(documents) < batch_size:
-        raise BadInput(f"length {length} is too short: fewer than one in twenty {clause}.")
-    return documents
-
-
-def _document(chat: Chat, tokenizer: ChatTokenizer) -> Document:
+def suite_alone(tokenizer: ChatTokenizer, chat: Chat) -> Document:
+    """Returns a chat whose targets are its last message with what ends it."""
     prompt = tokenizer.encode_chat(chat[:-1])
     answer = [*tokenizer.encode(chat[-1]["content"]), tokenizer.end_id]
     return prompt + answer, [0] * len(prompt) + [1] * len(answer)

@@ -16,10 +16,11 @@ from codea1.lab import model_writer
 from codea1.lab.sft.corpus import (
     Document,
     Recipe,
-    corpus_batch,
+    batch_of,
+    chats,
     corpus_texts,
     golden_lessons,
-    lesson_batch,
+    suite_alone,
     worked_lessons,
 )
 from codea1.lab.sft.loss import SupervisedBatch, SupervisedLoss, abstract_supervised_batch, supervised_batches
@@ -86,7 +87,8 @@ def _from_nothing(config: Config, mesh: Mesh) -> Setup:
             num_tests=config.game.num_tests,
             world=world,
         )
-        return corpus_batch(config.seed, step, config.sft.batch_size, tokenizer, config.sft.length, recipe)
+        transcripts = chats(f"{config.seed}/{step}", recipe)
+        return batch_of(transcripts, tokenizer.encode_transcript, sft.batch_size, sft.length)
 
     return Setup(shape, tokenizer, mesh, partial(qwen2.initialise, shape, seed_key(config.seed)), documents)
 
@@ -111,13 +113,10 @@ def _from_model(config: Config, mesh: Mesh) -> Setup:
         lessons = golden_lessons(questions, game_rules(config).templates, config.game.num_tests)
 
     def documents(step: int) -> list[Document]:
-        chats = lessons(f"{config.seed}/{step}")
-        return lesson_batch(chats, config.sft.batch_size, tokenizer, config.sft.length)
+        encode = partial(suite_alone, tokenizer)
+        return batch_of(lessons(f"{config.seed}/{step}"), encode, config.sft.batch_size, config.sft.length)
 
-    def params(shardings: Any) -> Params:
-        return checkpoint.place(shardings, shape.param_dtype)
-
-    return Setup(shape, tokenizer, mesh, params, documents)
+    return Setup(shape, tokenizer, mesh, lambda shardings: checkpoint.place(shardings, shape.param_dtype), documents)
 
 
 def train(config: Config, setup: Setup, folder: RunFolder, hosts: Hosts) -> TrainState:

@@ -125,7 +125,7 @@ def main() -> None:
                 mutants[question.id] = broken_ones
     held_out = NearDuplicates(question for question in kept if question.id in mutants)
     validation = [{**rows[id], "mutants": found} for id, found in mutants.items()]
-    train = [rows[each.id] for each in kept if not held_out.of(each.id, each.description, each.ground_truth)]
+    train = [rows[each.id] for each in kept if not held_out.has(each.id, each.description, each.ground_truth)]
     print("programs passed, questions:", dict(sorted(Counter(known.values()).items())))
     if given.test:
         evaluated, pack = (pyarrow.parquet.read_table(file) for file in given.test.split(","))

@@ -40,22 +40,15 @@ def evaluation(description: str = TASK, program: str = SHARED_ELEMENTS, id: str 
 )
 def test_words_or_program_make_a_question_near(description, program, near):
     questions = [evaluation("Reverse a string without slices or the reversed builtin.", "def r(s): ...", "E/0")]
-    assert NearDuplicates([*questions, evaluation()]).of("T/1", description, program) == ("E/1" if near else None)
-
-
-def test_the_nearest_question_is_named_and_of_equals_the_first():
-    half = evaluation(TASK + " Keep their order, keep repeated ones, and never touch the lists.", "x = 0", "E/half")
-    index = NearDuplicates([half, evaluation(id="E/first"), evaluation(id="E/second")])
-    assert index.of("T/1", TASK, "def other(): pass") == "E/first"
-    assert index.of("T/1", "", SAME_PROGRAM) == "E/first"
+    assert NearDuplicates([*questions, evaluation()]).has("T/1", description, program) is near
 
 
 def test_examples_in_a_statement_hide_nothing_and_the_same_id_is_enough():
     official = f'def f(a, b):\n"""\n{TASK}\nassert f([1, 2, 3, 4, 5, 6], [3, 4, 5, 6, 7, 8]) == [3, 4, 5, 6]\n"""'
     index = NearDuplicates([evaluation(official, id="MBPP/9")])
-    assert index.of("T/1", TASK, "def other(): pass") == "MBPP/9"
-    assert index.of("mbpp/9", "Count the vowels of a word, whatever their case.", "def other(): pass") == "MBPP/9"
-    assert index.of("mbpp/90", "Count the vowels of a word, whatever their case.", "def other(): pass") is None
+    assert index.has("T/1", TASK, "def other(): pass")
+    assert index.has("mbpp/9", "Count the vowels of a word, whatever their case.", "def other(): pass")
+    assert not index.has("mbpp/90", "Count the vowels of a word, whatever their case.", "def other(): pass")
 
 
 WORD = st.text("abcdefg", min_size=1, max_size=4)
@@ -65,12 +58,12 @@ WORD = st.text("abcdefg", min_size=1, max_size=4)
 def test_a_text_inside_another_is_near_it_however_it_is_set(words, before, after):
     index = NearDuplicates([evaluation(", ".join(words), "x = 0")])
     text = " ".join([*before, *words, *after])
-    is_near = index.of("T/1", text, "y = f()") is not None
+    is_near = index.has("T/1", text, "y = f()")
     assert is_near == (len(words) >= 5 or word_runs(" ".join(words)) <= word_runs(text))
 
 
 def test_a_program_too_deep_to_be_walked_is_only_itself():
     deep = f"def f(x): return {' + '.join(['x'] * 900)}"
     index = NearDuplicates([evaluation(program=deep)])
-    assert index.of("T/1", "", deep) == "E/1"
-    assert index.of("T/1", "", deep.replace("x", "y")) is None
+    assert index.has("T/1", "", deep)
+    assert not index.has("T/1", "", deep.replace("x", "y"))

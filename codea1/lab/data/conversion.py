@@ -164,7 +164,7 @@ def _become(
     if question.id in ids and asks not in asked:
         return RowOutcome(where, question.id, reason=SAME_ID)
     programs = (question.ground_truth, *solved.others)
-    is_near = any(evaluations.of(question.id, question.description, program) is not None for program in programs)
+    is_near = any(evaluations.has(question.id, question.description, program) for program in programs)
     reason = REPEATED if asks in asked else NEAR_DUPLICATE if is_near else ""
     ids.add(question.id)
     asked.add(asks)

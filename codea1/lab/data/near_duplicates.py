@@ -23,28 +23,23 @@ class NearDuplicates:
 
     def __init__(self, questions: Iterable[Question]) -> None:
         self._by_run: dict[tuple[str, ...], set[int]] = defaultdict(set)
-        self._by_program: dict[str, str] = {}
-        self._by_id: dict[str, str] = {}
-        self._ids: list[str] = []
+        self._programs: set[str] = set()
+        self._ids: set[str] = set()
         self._num_runs: list[int] = []
         for number, question in enumerate(questions):
             runs = word_runs(_EXAMPLE.sub("", question.description))
             for run in runs:
                 self._by_run[run].add(number)
-            self._ids.append(question.id)
-            self._by_id[question.id.lower()] = question.id
+            self._ids.add(question.id.lower())
             self._num_runs.append(len(runs))
-            self._by_program.setdefault(shape_of(question.ground_truth), question.id)
+            self._programs.add(shape_of(question.ground_truth))
 
-    def of(self, id: str, description: str, ground_truth: str) -> str | None:
-        """Returns the id of an evaluation question that this one nearly is; None where there is none."""
-        same = self._by_id.get(id.lower()) or self._by_program.get(shape_of(ground_truth))
-        if same is not None:
-            return same
+    def has(self, id: str, description: str, ground_truth: str) -> bool:
+        """Returns whether a question is nearly one of them."""
+        if id.lower() in self._ids or shape_of(ground_truth) in self._programs:
+            return True
         shared = Counter(number for run in word_runs(description) for number in self._by_run.get(run, ()))
-        near = [(count / self._num_runs[number], -number) for number, count in shared.items()]
-        share, number = max(near, default=(0.0, 0))
-        return self._ids[-number] if share >= SHARE else None
+        return any(count / self._num_runs[number] >= SHARE for number, count in shared.items())
 
 
 def word_runs(text: str) -> set[tuple[str, ...]]:

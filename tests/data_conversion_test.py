@@ -18,7 +18,7 @@ from etils import epath
 from codea1.data.loader import load_questions
 from codea1.game.question import Question
 from codea1.lab.data import conversion
-from codea1.lab.data.conversion import Converted, Format, converted, make_training_set
+from codea1.lab.data.conversion import Format, converted, make_training_set
 from codea1.lab.data.conversion_parts import Parts, head_of
 from codea1.lab.data.formats import FORMATS, kodcode
 from codea1.lab.data.near_duplicates import NearDuplicates
@@ -28,7 +28,7 @@ from codea1.sandbox.host.grading import Grader, Grading, GroundTruthAnswer
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values.verdict import Verdict
 from tests.conftest import ROOT
-from tests.data_sets_test import convert, pool
+from tests.data_sets_test import Converted, convert, pool
 
 __all__ = ["convert", "pool"]
 
@@ -277,7 +277,7 @@ def test_what_the_sandbox_lost_says_nothing_of_a_row(tmp_path, pool, method, tex
     question = Question("q", None, "p", "Add one.", program, "f", script, ("assert f(0) == 1",), (MUTANT,))
     format = Format(lambda file: (), lambda row, where: question, "", "")
     parts, grader = Parts(epath.Path(tmp_path / "parts"), {}), Loses(pool, method, text)
-    (outcome,) = converted(format, [("row 0", {})], NearDuplicates([]), grader, lambda: None, parts).outcomes
+    (outcome,) = converted(format, [("row 0", {})], NearDuplicates([]), grader, lambda: None, parts)
     assert (outcome.question, outcome.reason) == (None, "the sandbox failed on its programs")
 
 
@@ -451,5 +451,5 @@ def test_a_row_that_takes_long_holds_back_no_other(tmp_path, pool):
             return super().ground_truth(program, calls).result()
 
     rows = [(f"row {number}", mbpp(number)) for number in (1, 2, 3, 4)]
-    result = converted(FORMATS["mbpp"], rows, NearDuplicates([]), Holds(pool), lambda: None, parts)
-    assert [outcome.where for outcome in result.outcomes] == [where for where, _ in rows]
+    outcomes = converted(FORMATS["mbpp"], rows, NearDuplicates([]), Holds(pool), lambda: None, parts)
+    assert [outcome.where for outcome in outcomes] == [where for where, _ in rows]

@@ -289,8 +289,8 @@ def test_all_formats_come_out_and_are_loaded_again(tmp_path):
 @pytest.mark.parametrize("name", ["text", "test_setup_code"])
 def test_a_row_that_no_file_takes_is_left_out_before_it_is_run(name, tmp_path):
     rows, parts = [("here", {**MBPP, name: "# \ud800"})], Parts(epath.Path(tmp_path / "parts"), {})
-    result = converted(FORMATS["mbpp"], rows, NearDuplicates([]), None, lambda: None, parts)
-    assert [each.reason for each in result.left_out] == ["its texts have a lone surrogate, which no file takes"]
+    outcomes = converted(FORMATS["mbpp"], rows, NearDuplicates([]), None, lambda: None, parts)
+    assert [each.reason for each in outcomes] == ["its texts have a lone surrogate, which no file takes"]
 
 
 @pytest.mark.parametrize(

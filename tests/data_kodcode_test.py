@@ -11,7 +11,7 @@ import pytest
 
 from codea1.data.loader import load_questions
 from codea1.lab.data import formats
-from codea1.lab.data.conversion import make_training_set, shares_of
+from codea1.lab.data.conversion import make_training_set
 from codea1.lab.data.formats import HARD, KODCODE, asserts_of, kodcode, read_kodcode
 from codea1.runtime.errors import BadInput
 
@@ -156,7 +156,7 @@ def test_a_row_and_its_twin_in_other_words_are_in_one_part_of_a_split(tmp_path):
     for each in rows[1::2]:
         each["question"] = f"def double(n): of {each['question_id']}"
     file, output = write(tmp_path / "a.jsonl", rows), tmp_path / "out"
-    make_training_set(LENIENT, [file], str(output), (), shares_of("50/0/50"))
+    make_training_set(LENIENT, [file], str(output), (), "50/0/50")
     parts = [{each.id for each in load_questions(str(output / f"{part}.parquet"))} for part in ("train", "test")]
     assert all(parts)
     assert parts[0] | parts[1] == {each["question_id"] for each in rows}

@@ -10,9 +10,8 @@ import pytest
 
 from codea1.config_file import validate
 from codea1.data.loader import load_questions, rows_of
-from codea1.lab.data.conversion import add_mutants, make_training_set
+from codea1.lab.data.conversion import add_mutants, make_training_set, write_rows
 from codea1.lab.data.formats import FORMATS
-from codea1.lab.data.mutated import write_rows
 from codea1.lab.mutants import drawn_mutants
 from codea1.runtime.errors import BadInput
 from codea1.training import setup

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,13 @@ from codea1.game.question import Question
 from codea1.lab.data.columns import UNPAIRED
 from codea1.lab.data.conversion import (
     PARTS,
-    Converted,
     Format,
     converted,
     make_training_set,
     part_of,
     shares_of,
 )
-from codea1.lab.data.conversion_parts import Parts
+from codea1.lab.data.conversion_parts import Parts, RowOutcome
 from codea1.lab.data.drafts import (
     BAD_CHECK,
     NO_ARGUMENTS,
@@ -106,6 +105,19 @@ ROWS: dict[str, dict[str, Any]] = {
 NAMED = format_of_json("task", "code", "cases", "f")
 
 
+@dataclass(frozen=True)
+class Converted:
+    outcomes: list[RowOutcome]
+
+    @property
+    def kept(self) -> list[Question]:
+        return [outcome.question for outcome in self.outcomes if outcome.question]
+
+    @property
+    def left_out(self) -> list[RowOutcome]:
+        return [outcome for outcome in self.outcomes if not outcome.question]
+
+
 @pytest.fixture(scope="module")
 def pool() -> Iterator[SandboxPool]:
     with SandboxPool(isolation=AUTO) as pool:
@@ -118,7 +130,7 @@ def convert(pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Call
         placed = ((f"row {number}", row) for number, row in enumerate(rows))
         format = FORMATS[form] if isinstance(form, str) else form
         parts = Parts(epath.Path(tmp_path_factory.mktemp("parts")), {})
-        return converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None, parts)
+        return Converted(converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None, parts))
 
     return run
 
@@ -366,7 +378,7 @@ def test_a_set_is_split_and_says_where_it_is_from(tmp_path: Path, capsys, micro_
     file, folder = tmp_path / "rows.jsonl", tmp_path / "mine"
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     named = format_of_json("task", "", "cases", "f")
-    make_training_set(named, [str(file)], str(folder), (), shares_of("50/30/20"))
+    make_training_set(named, [str(file)], str(folder), (), "50/30/20")
     files = {part: str(folder / f"{part}.parquet") for part in PARTS}
     asked = {part: [q.problem for q in load_questions(files[part], may_lack_truth=True)] for part in PARTS}
     assert sorted(chain.from_iterable(asked.values())) == sorted(row["task"] for row in rows)

@@ -22,7 +22,7 @@ from dataclasses import replace
 from absl import flags
 
 from codea1.lab.commands import require_absent
-from codea1.lab.data.conversion import Format, add_mutants, make_training_set, shares_of
+from codea1.lab.data.conversion import Format, add_mutants, make_training_set
 from codea1.lab.data.formats import FORMATS, HARD, kodcode
 from codea1.lab.data.sets import format_of_json
 from codea1.runtime import command
@@ -68,7 +68,7 @@ def main(form: str, *files: str) -> None:
         raise BadInput("FILE is missing.")
     if not OUTPUT.value:
         raise BadInput("--output is missing: it names the file of the training set.")
-    make_training_set(format, files, OUTPUT.value, EXCLUDE.value, shares_of(SPLIT.value), MUTANTS.value)
+    make_training_set(format, files, OUTPUT.value, EXCLUDE.value, SPLIT.value, MUTANTS.value)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ ground truth passes its tests, whenever it is run. What is left out is counted b
 
 import ast
 import hashlib
+import io
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,14 +18,14 @@ from etils import epath
 from rich.console import Console
 from rich.progress import Progress
 
-from codea1.data.loader import load_questions, parsed
+from codea1.data.loader import load_questions, parsed, rows_of
 from codea1.data.rows import Row
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
 from codea1.lab.data.conversion_parts import SANDBOX, Parts, RowOutcome, head_of
-from codea1.lab.data.mutated import mutated_rows, with_mutants, write_rows
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.solutions import SLOW_SECONDS, LostError, Solved, outcome_of
+from codea1.lab.mutants import drawn_mutants
 from codea1.lab.report.tables import TextTable
 from codea1.runtime.errors import BadInput
 from codea1.runtime.extras import require
@@ -42,7 +43,6 @@ REPEATED = "asks what an earlier row asks"
 NEAR_DUPLICATE = "nearly a question of an evaluation set"
 
 PARTS = ("train", "validation", "test")  # of a split
-_WHOLE: Mapping[str, int] = {}  # the shares of no split
 _IDS = ("question_id", "task_id", "problem_id", "pid", "name")  # fields of other datasets
 _IN_FLIGHT = 256  # rows, of which some have programs that are being run
 _TEMPLATES = replace(DEFAULT, dataset_prompts=False)
@@ -66,23 +66,6 @@ class Format:
     min_passed: float = 1.0  # share of a row's tests that its solution must pass
 
 
-@dataclass(frozen=True)
-class Converted:
-    """What became of the rows that were read."""
-
-    outcomes: list[RowOutcome]
-
-    @property
-    def kept(self) -> list[Question]:
-        """The questions of the training set."""
-        return [outcome.question for outcome in self.outcomes if outcome.question]
-
-    @property
-    def left_out(self) -> list[RowOutcome]:
-        """The rows that are no question of it."""
-        return [outcome for outcome in self.outcomes if not outcome.question]
-
-
 def converted(
     format: Format,
     rows: Rows,
@@ -90,8 +73,8 @@ def converted(
     grader: Grader,
     seen: Callable[[], None],
     parts: Parts,
-) -> Converted:
-    """Returns the questions of rows in their order, with the tests, check script and mutants that hold.
+) -> list[RowOutcome]:
+    """Returns what became of rows, in their order: questions with the tests, check script and mutants that hold.
 
     Args:
       evaluations: questions that must not be trained on.
@@ -129,7 +112,7 @@ def converted(
         settle(0)
     finally:
         parts.store()
-    return Converted([outcome for _, outcome in sorted(parts.done.items())])
+    return [outcome for _, outcome in sorted(parts.done.items())]
 
 
 def _become(
@@ -206,7 +189,7 @@ def make_training_set(
     files: Sequence[str],
     output: str,
     exclude: Sequence[str] = (),
-    shares: Mapping[str, int] = _WHOLE,
+    split: str = "",
     mutants: int = 0,
 ) -> None:
     """Writes the questions of `files` that can be trained on, and prints how many were left out, and why.
@@ -219,7 +202,7 @@ def make_training_set(
       files: Parquet, JSON lines or a JSON array, see `file_rows`, or what else the format takes.
       output: .parquet file that is not there yet, local or gs://; of a split the folder of a file for each part.
       exclude: files of evaluation sets, whose questions must not be trained on.
-      shares: of a split, as `shares_of` returns them; none: there is one file.
+      split: as `shares_of` takes it; empty: there is one file.
       mutants: made of the ground truth of each question that has none.
 
     Raises:
@@ -227,10 +210,10 @@ def make_training_set(
         question is left, or the sandbox failed on rows for the first time.
       StorageFailed: a disk or bucket fails.
     """
-    require("pyarrow", f"output {output}")
+    shares = shares_of(split)
+    outputs = _outputs(output, shares)
     path = location(output, "output")
     folder, listed = path.with_suffix(".parts"), path.with_suffix(".left_out.jsonl")
-    outputs = _outputs(path, folder, shares)
     _require_a_row(format, files)
     evaluations = NearDuplicates(question for file in exclude for question in load_questions(file))
     parts = Parts(folder, head_of(format.source, f"{format.settings} min_passed={format.min_passed:g}", files, exclude))
@@ -240,27 +223,28 @@ def make_training_set(
             progress.console.print(f"Going on behind {settled:,} rows, which {folder} holds.")
         task = progress.add_task("rows", total=None, completed=settled)
         rows = chain.from_iterable(map(format.rows, files))
-        result = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
+        outcomes = converted(format, rows, evaluations, Grader(pool), lambda: progress.advance(task), parts)
     if new := sorted(parts.lost - lost):
-        first = result.outcomes[new[0]]
+        first = outcomes[new[0]]
         raise BadInput(
-            f"the sandbox failed on {len(new):,} of {len(result.outcomes):,} rows, first on {first.where} "
+            f"the sandbox failed on {len(new):,} of {len(outcomes):,} rows, first on {first.where} "
             f"({first.detail}), so nothing was written; the same command tries them again."
         )
     parted: dict[str, list[Row]] = {part: [] for part in outputs}
-    for outcome in result.outcomes:
+    for outcome in outcomes:
         if question := outcome.question:
             part = part_of(format.group(question), shares) if shares else ""
             question = with_mutants(question, mutants) if mutants else question
             parted[part].append(_row(question, outcome.passed, format))
-    _show(result, {part: len(parted[part]) for part in shares})
-    if not result.kept:
+    _show(outcomes, {part: len(parted[part]) for part in shares})
+    left_out = [outcome for outcome in outcomes if not outcome.question]
+    if len(left_out) == len(outcomes):
         parts.remove()
-        words = (f"; {row.where}: {row.reason}{row.detail and f' ({row.detail})'}" for row in result.left_out)
+        words = (f"; {row.where}: {row.reason}{row.detail and f' ({row.detail})'}" for row in left_out)
         raise BadInput(f"no question is left, so nothing was written{next(words, '')}.")
     lines = [
         json.dumps({"row": left.where, "question_id": left.id, "reason": left.reason, "detail": left.detail})
-        for left in result.left_out
+        for left in left_out
     ]
     write_atomically(listed, "".join(f"{line}\n" for line in lines).encode())
     for part, questions in parted.items():
@@ -279,13 +263,9 @@ def add_mutants(file: str, output: str, mutants: int) -> None:
       BadInput: it is no file of questions, or the output cannot be written.
       StorageFailed: a disk or bucket fails.
     """
-    require("pyarrow", f"output {output}")
-    path = location(output, "output")
-    if path.suffix != ".parquet":
-        raise BadInput(f"output {path} does not end in .parquet.")
-    if exists(path):
-        raise BadInput(f"output {path} is there already.")
-    rows = list(mutated_rows(file, mutants))
+    (path,) = _outputs(output, {}).values()
+    pairs = zip(rows_of(file, None, None), load_questions(file), strict=True)
+    rows = [row | {"mutants": list(with_mutants(question, mutants).mutants)} for (_, row), question in pairs]
     write_rows(path, rows)
     print(f"wrote {path}")
     _tell_of_mutants([len(row["mutants"]) for row in rows])
@@ -296,18 +276,34 @@ def _tell_of_mutants(counts: Sequence[int]) -> None:
     print(f"{sum(map(bool, counts)):,} of {len(counts):,} questions have mutants, {sum(counts):,} in all")
 
 
-def _outputs(path: epath.Path, folder: epath.Path, shares: Mapping[str, int]) -> dict[str, epath.Path]:
-    """Returns the file of each part, the first part last; of no split the one file, whose part is the empty text.
+def with_mutants(question: Question, count: int) -> Question:
+    """Returns a question without mutants with so many made of its ground truth; they may be equivalent to it."""
+    if question.mutants:
+        return question
+    return replace(question, mutants=drawn_mutants(question.ground_truth, count, question.id))
 
-    Args:
-      folder: of the parts of the conversion.
+
+def write_rows(path: epath.Path, rows: Sequence[Row]) -> None:
+    """Writes rows as one Parquet file, whole or not at all; one may lack columns that others have."""
+    import pyarrow.parquet
+
+    file, names = io.BytesIO(), dict.fromkeys(chain.from_iterable(rows))
+    pyarrow.parquet.write_table(pyarrow.table({name: [row.get(name) for row in rows] for name in names}), file)
+    write_atomically(path, file.getvalue())
+
+
+def _outputs(output: str, shares: Mapping[str, int]) -> dict[str, epath.Path]:
+    """Returns the file of each part, the first part last; of no split the one file, whose part is the empty text.
 
     Raises BadInput: the output is there already, or cannot be written.
     """
+    require("pyarrow", f"output {output}")
+    path = location(output, "output")
     if (path.suffix == ".parquet") is bool(shares):
         raise BadInput(f"output {path} {'is no folder, for a split' if shares else 'does not end in .parquet'}.")
     outputs = {part: path / f"{part}.parquet" for part in reversed(list(shares))} or {"": path}
     if exists(list(outputs.values())[-1]):
+        folder = path.with_suffix(".parts")
         of_parts = f"; {folder} went into it and can be removed" if exists(folder) else ""
         raise BadInput(f"output {path} is there already{of_parts}.")
     above = next((parent for parent in path.parents if not is_remote(path) and exists(parent)), None)
@@ -346,26 +342,26 @@ def _why_no_row(format: Format, file: str) -> str:
     return others[0] if others else f"{file} has no row."
 
 
-def _show(result: Converted, parts: Mapping[str, int]) -> None:
-    left = len(result.outcomes)
+def _show(outcomes: Sequence[RowOutcome], parts: Mapping[str, int]) -> None:
+    left, questions = len(outcomes), [outcome.question for outcome in outcomes if outcome.question]
     rows = [("rows read", "", f"{left:,}")]
-    for reason, count in Counter(outcome.reason for outcome in result.left_out).most_common():
+    for reason, count in Counter(outcome.reason for outcome in outcomes if not outcome.question).most_common():
         left -= count
         rows.append((f"left out: {reason}", f"{count:,}", f"{left:,}"))
-    tests = sum(len(question.golden_tests) for question in result.kept)
-    scripts = sum(bool(question.check_script) for question in result.kept)
-    mutants = sum(len(question.mutants) for question in result.kept)
+    tests = sum(len(question.golden_tests) for question in questions)
+    scripts = sum(bool(question.check_script) for question in questions)
+    mutants = sum(len(question.mutants) for question in questions)
     what = f"kept, with {tests:,} golden tests, {scripts:,} check scripts and {mutants:,} mutants"
-    rows.append((what, f"{len(result.kept):,}", f"{left:,}"))
-    lost = Counter(f"check scripts left out: {kept.lost_script}" for kept in result.outcomes if kept.lost_script)
+    rows.append((what, f"{len(questions):,}", f"{left:,}"))
+    lost = Counter(f"check scripts left out: {kept.lost_script}" for kept in outcomes if kept.lost_script)
     slow = f"kept with a solution that takes more than {SLOW_SECONDS:g} s for a test"
     more = {
-        "mutants left out that pass all tests": sum(outcome.unexposed for outcome in result.outcomes),
-        "tests left out: no data, or more than 64 KiB of it": sum(outcome.unread for outcome in result.outcomes),
-        slow: sum(outcome.is_slow for outcome in result.outcomes),
-        "kept without a solution: not run, for method=golden": sum(not outcome.ground_truth for outcome in result.kept),
+        "mutants left out that pass all tests": sum(outcome.unexposed for outcome in outcomes),
+        "tests left out: no data, or more than 64 KiB of it": sum(outcome.unread for outcome in outcomes),
+        slow: sum(outcome.is_slow for outcome in outcomes),
+        "kept without a solution: not run, for method=golden": sum(not question.ground_truth for question in questions),
     }
-    dropped = sum((Counter(outcome.dropped) for outcome in result.outcomes), Counter())
+    dropped = sum((Counter(outcome.dropped) for outcome in outcomes), Counter())
     lost += Counter({f"tests left out: {reason}": count for reason, count in dropped.items()})
     counts = dict(lost.most_common()) | {what: count for what, count in more.items() if count}
     counts |= {f"in the part {part}": count for part, count in parts.items()}

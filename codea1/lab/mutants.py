@@ -14,7 +14,10 @@ import tokenize
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
+from operator import attrgetter
+
+from codea1.data.loader import parsed
 
 BINARY = {
     "+": "Add",
@@ -84,8 +87,7 @@ class _Edit:
 def mutants(source: str) -> list[Mutant]:
     """Returns every mutant of a program, in the order of the places. Raises SyntaxError where it does not parse."""
     program = _Program(source)
-    edits = sorted(_edits(program), key=lambda edit: edit.start)
-    return [program.edited(edit) for edit in edits]
+    return [program.edited(edit) for edit in sorted(_edits(program), key=_START)]
 
 
 def drawn_mutants(program: str, count: int, key: str) -> tuple[str, ...]:
@@ -95,18 +97,13 @@ def drawn_mutants(program: str, count: int, key: str) -> tuple[str, ...]:
     """
     sources = list(dict.fromkeys(mutant.source for mutant in mutants(program)))
     random.Random(key).shuffle(sources)
-    return tuple(islice(filter(_parses, sources), count))
-
-
-def _parses(source: str) -> bool:
-    try:
-        ast.parse(source)
-    except SyntaxError:
-        return False
-    return True
+    return tuple(islice(filter(parsed, sources), count))
 
 
 _Placed = ast.expr | ast.stmt | ast.excepthandler | ast.arg | ast.keyword | ast.alias  # have a place in the source
+
+
+_START = attrgetter("start")
 
 
 class _Program:
@@ -116,14 +113,11 @@ class _Program:
         self.source = source.replace("\r\n", "\n").replace("\r", "\n")
         self.nodes = list(ast.walk(ast.parse(self.source)))
         self._lines = self.source.split("\n")
-        self._line_starts = [0]
-        for line in self._lines:
-            self._line_starts.append(self._line_starts[-1] + len(line) + 1)
+        self._line_starts = list(accumulate((len(line) + 1 for line in self._lines), initial=0))
         self.tokens = _tokens(self.source, self._line_starts)
         if _FSTRINGS_ARE_TOKENS:
             self._read_fstrings()
-        self.tokens.sort(key=lambda token: token.start)
-        self._token_starts = [token.start for token in self.tokens]
+        self.tokens.sort(key=_START)
 
     def start(self, node: _Placed) -> int:
         return self._offset(node.lineno, node.col_offset)
@@ -135,8 +129,8 @@ class _Program:
 
     def tokens_from(self, start: int, end: int | None = None) -> list[_Token]:
         """Returns the tokens that begin in a range."""
-        first = bisect_left(self._token_starts, start)
-        return self.tokens[first : None if end is None else bisect_left(self._token_starts, end)]
+        first = bisect_left(self.tokens, start, key=_START)
+        return self.tokens[first : None if end is None else bisect_left(self.tokens, end, key=_START)]
 
     def next(self, start: int, *texts: str) -> _Token:
         """Returns the first token at or after a place that reads like one of `texts`."""
@@ -144,7 +138,7 @@ class _Program:
 
     def before(self, place: int) -> _Token:
         """Returns the last token that begins before a place."""
-        return self.tokens[bisect_left(self._token_starts, place) - 1]
+        return self.tokens[bisect_left(self.tokens, place, key=_START) - 1]
 
     def edited(self, edit: _Edit) -> Mutant:
         before, after = self.source[: edit.start], self.source[edit.end :]

@@ -78,7 +78,13 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
     with _PARSER:
         imports, parses = benchmark.imports_of(task.program, *tests), [parsed(test) is not None for test in tests]
         changed = [mutant.source for mutant in mutants(task.program)]
-    run = partial(_run, pool, benchmark.module, imports)
+
+    def run(jobs: Sequence[tuple[str, Sequence[str]]], cpu_seconds: float, traced: bool = False) -> list[TracedRun]:
+        """Runs jobs, tests on a program, all at once; the tests of each together and in a process of their own."""
+        options: dict[str, Any] = {"module": benchmark.module, "imports": imports, "traced": traced}
+        futures = [pool.run_suite(program, tests, **options, cpu_seconds=cpu_seconds) for program, tests in jobs]
+        return [future.result() for future in futures]
+
     alone = run([(task.program, [test]) for test in tests], TEST_SECONDS, traced=True)
     must_read = benchmark.must_read.format(entry_point=task.entry_point)
     for i, test in enumerate(tests):
@@ -92,33 +98,21 @@ def score_suite(benchmark: SuiteBenchmark, task: SuiteTask, suite: Sequence[str]
         together += on_mutants + run([(task.program, right)], TEST_SECONDS)
         if changed and together[-1].verdict is Verdict.PASS:
             killed = sum(of_mutant.verdict is not Verdict.PASS for of_mutant in on_mutants)
+    covering = [of_test.arcs for of_test in alone if of_test.verdict in benchmark.covering]
+    firsts = {str(k): frozenset().union(*covering[:k]) for k in _coverage_at(benchmark)}
     with _PARSER:
-        coverage = _coverage(benchmark, task, alone)
+        covered = coverage_of(task.program, [*firsts.values()])
     return SuiteScore(
         task_id=task.id,
         verdicts=[of_test.verdict for of_test in alone],
         details=[of_test.detail for of_test in alone],
         parses=parses,
-        coverage=coverage,
+        coverage={k: [*shares] for k, shares in zip(firsts, covered, strict=True)},
         mutants=len(changed),
         killed=killed,
         lost=any(done.verdict is Verdict.INFRA for done in alone + together),
         seconds=sum((done.cpu_seconds for done in alone + together), 0.0),
     )
-
-
-def _run(
-    pool: BenchmarkPool,
-    module: str,
-    imports: str,
-    jobs: Sequence[tuple[str, Sequence[str]]],
-    cpu_seconds: float,
-    traced: bool = False,
-) -> list[TracedRun]:
-    """Runs jobs, tests on a program, all at once; the tests of each together and in a process of their own."""
-    options: dict[str, Any] = {"module": module, "imports": imports, "traced": traced, "cpu_seconds": cpu_seconds}
-    futures = [pool.run_suite(program, tests, **options) for program, tests in jobs]
-    return [future.result() for future in futures]
 
 
 def metrics(benchmark: SuiteBenchmark, scores: Sequence[SuiteScore | None]) -> PerQuestion:
@@ -168,12 +162,6 @@ def _coverage_at(benchmark: SuiteBenchmark) -> list[int]:
     return sorted({k for k in COVERAGE_AT if k < benchmark.num_tests} | {benchmark.num_tests})
 
 
-def _coverage(benchmark: SuiteBenchmark, task: SuiteTask, runs: Sequence[TracedRun]) -> dict[str, list[float]]:
-    covering = [run.arcs for run in runs if run.verdict in benchmark.covering]
-    firsts = {k: frozenset().union(*covering[:k]) for k in _coverage_at(benchmark)}
-    return {str(k): [*lines] for k, lines in zip(firsts, coverage_of(task.program, [*firsts.values()]), strict=True)}
-
-
 def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[tuple[float, float]]:
     """Returns what several runs of a program cover, each a set of arcs as `BenchmarkPool.run_suite` gives them.
 
@@ -181,9 +169,9 @@ def coverage_of(program: str, runs: Sequence[Collection[Arc]]) -> list[tuple[flo
     Nothing of the program is run here; it must compile.
     """
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "program.py"
-        path.write_text(program, "utf-8")
-        return [_covered(str(path), arcs) for arcs in runs]
+        path = os.path.join(folder, "program.py")
+        Path(path).write_text(program, "utf-8")
+        return [_covered(path, arcs) for arcs in runs]
 
 
 def _covered(path: str, arcs: Collection[Arc]) -> tuple[float, float]:
@@ -191,11 +179,5 @@ def _covered(path: str, arcs: Collection[Arc]) -> tuple[float, float]:
     library.get_data().add_arcs({path: arcs})
     _, lines, _, missing, _ = library.analysis2(path)
     exits = library.branch_stats(path).values()
-    return (
-        _share(len(lines) - len(missing), len(lines)),
-        _share(sum(taken for _, taken in exits), sum(total for total, _ in exits)),
-    )
-
-
-def _share(part: int, whole: int) -> float:
-    return part / whole if whole else math.nan
+    taken, total = sum(taken for _, taken in exits), sum(total for total, _ in exits)
+    return (len(lines) - len(missing)) / (len(lines) or math.nan), taken / (total or math.nan)

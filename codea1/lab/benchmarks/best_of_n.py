@@ -70,7 +70,7 @@ def choose(
         texts = evaluation.ask_for_texts(folder, [key for key, *_ in wanted], ask)
         if missing := sum(key not in texts for key, *_ in wanted):
             evaluation.console.print(f"{missing} programs do not fit into the Test LLM's prompt and get no suite.")
-        kept = folder.rows("choices") if folder else {}
+        kept = folder.rows["choices"] if folder else {}
         left = [question for question in questions if not all(attempt.key in kept for attempt in attempts[question.id])]
         judged = _judged(left, attempts, texts, spec.num_tests, Grader(pool)) if folder and pool else ()
         evaluation.keep(folder, "choices", "programs to choose from", len(left), judged, before=len(kept))
@@ -156,8 +156,8 @@ def _passes_of_chosen(folder: EvaluationFolder, programs: EvaluationFolder) -> d
     Chosen is the program that passes most tests, the first of equals.
     """
     passes = {}
-    for id, choices in itertools.groupby(sorted(folder.rows("choices").items()), lambda item: item[0][0]):
+    for id, choices in itertools.groupby(sorted(folder.rows["choices"].items()), lambda item: item[0][0]):
         key, _ = max(choices, key=lambda item: item[1]["passed"])
-        result = programs.rows("results").get(key)
+        result = programs.rows["results"].get(key)
         passes[id] = math.nan if result is None else float(result["verdict"] == Verdict.PASS)
     return passes

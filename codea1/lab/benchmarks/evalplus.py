@@ -84,7 +84,7 @@ class EvalPlus(CodeBenchmark):
         """Returns what judges a list of inputs; the ground truth runs on the first call, or after it was lost."""
 
         def size(judged: _Judge) -> int | None:
-            return None if judged.is_lost else 0
+            return None if judged.failure and judged.failure.verdict is Verdict.INFRA else 0
 
         promised, is_new = self._lists.claim(which, digest(question.id, which), size)
         return start(self._recorded(question, which), promised) if is_new else promised
@@ -115,11 +115,6 @@ class _Judge:
     oracle: Oracle
     limits: Limits
     failure: ScriptRun | None  # the result of every program, where the ground truth gave no answers
-
-    @property
-    def is_lost(self) -> bool:
-        """Whether it was the sandbox that failed."""
-        return self.failure is not None and self.failure.verdict is Verdict.INFRA
 
 
 class CheckScripts(CodeBenchmark):

@@ -10,7 +10,7 @@ import hashlib
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -66,7 +66,6 @@ class Judged:
     reasons: Sequence[str] = ()  # of each program that ran: why the sandbox failed on it, empty where it did not
 
 
-@dataclass(frozen=True)
 class EvaluationFolder:
     """Files of rows in a folder, each row with a key; config.json holds the settings, and refuses any other.
 
@@ -75,9 +74,10 @@ class EvaluationFolder:
     (answers by task and round) and results.jsonl (scores by task).
     """
 
-    settings: Mapping[str, Any]
-    _files: dict[str, GrowingFile] = field(default_factory=dict)
-    _rows: dict[str, dict[Key, Row]] = field(default_factory=dict)
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        self.settings = settings
+        self.rows: dict[str, dict[Key, Row]] = {}  # what each file holds
+        self._files: dict[str, GrowingFile] = {}
 
     @classmethod
     @contextlib.contextmanager
@@ -98,22 +98,18 @@ class EvaluationFolder:
                 lines = list(json_lines.whole_lines(home / f"{name}.jsonl"))
                 text = "".join(line for line, _ in lines)
                 folder._files[name] = GrowingFile(home / f"{name}.jsonl", text.encode())
-                folder._rows[name] = {(row["question_id"], row["index"]): row for _, row in lines}
+                folder.rows[name] = {(row["question_id"], row["index"]): row for _, row in lines}
                 stack.callback(folder._files[name].close)
             yield folder
 
-    def rows(self, name: str) -> Mapping[Key, Row]:
-        """Returns what one of the files holds."""
-        return self._rows[name]
-
     def attempts(self, question_ids: Collection[str]) -> list[Attempt]:
         """Returns the programs for these questions, in the order of questions and indices."""
-        rows = sorted(self.rows("attempts").items())
+        rows = sorted(self.rows["attempts"].items())
         return [Attempt(*key, row["program"]) for key, row in rows if key[0] in question_ids]
 
     def add(self, name: str, key: Key, row: Mapping[str, Any]) -> None:
         """Adds a line to one of the files."""
-        self._rows[name][key] = whole = {"question_id": key[0], "index": key[1], **row}
+        self.rows[name][key] = whole = {"question_id": key[0], "index": key[1], **row}
         self._files[name].append(json_lines.encode(whole))
 
 
@@ -223,7 +219,7 @@ class Evaluation:
             out what does not fit into the prompt.
         """
         texts: dict[Key, str] = self.hosts.of_main(
-            lambda: {key: row["text"] for key, row in folder.rows("suites").items()} if folder else {}
+            lambda: {key: row["text"] for key, row in folder.rows["suites"].items()} if folder else {}
         )
         missing = sum(key not in texts for key in keys)
         if missing:

@@ -197,7 +197,7 @@ def _sample_and_judge(
         if len(done) < total:
             policy = evaluation.policy("code", spec.model)
             new = sampled(benchmark, questions, policy, evaluation.templates, spec.sampling, done)
-    results = folder.rows("results") if folder else {}
+    results = folder.rows["results"] if folder else {}
     left = [attempt for attempt in there if attempt.key not in results]
     before = len(there) - len(left)
     judged = _judged(benchmark, questions, left, new, folder)
@@ -259,7 +259,7 @@ def _judged(
     for attempt in itertools.chain(left, new):
         if folder is None:
             continue
-        if attempt.key not in folder.rows("attempts"):
+        if attempt.key not in folder.rows["attempts"]:
             folder.add("attempts", attempt.key, {"program": attempt.program})
         if attempt.program:
             running.append((attempt, benchmark.judge(by_id[attempt.question_id], attempt.program)))
@@ -286,7 +286,7 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
     """
     results: dict[str, list[Row | None]] = {question.id: [] for question in benchmark.questions}
     for attempt in folder.attempts(results):
-        results[attempt.question_id].append(folder.rows("results").get(attempt.key))
+        results[attempt.question_id].append(folder.rows["results"].get(attempt.key))
     n = min((len(rows) for id, rows in results.items() if rows and id not in left_out), default=0)
     scores = {}
     for prefix, passes in benchmark.judgements.items():

@@ -87,7 +87,7 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
             for id, reason in left_out.items():
                 if id not in not_asked:
                     evaluation.console.print(f"{id} is left out: {reason}", markup=False)
-            scores |= {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows("results").items()}
+            scores |= {id: SuiteScore.from_row(row["score"]) for (id, _), row in folder.rows["results"].items()}
         before = sum(bool(score.verdicts) for score in scores.values())
         left = [task for task in tasks if task.id not in scores]
         what = f"suites for {benchmark.name}"

@@ -74,18 +74,12 @@ def chats(seed: str, recipe: Recipe, tasks: Sequence[Task] = ()) -> Iterator[Cha
     rng = random.Random(f"corpus/{seed}")
     while True:
         task = rng.choice(tasks) if tasks else rng.choice(compositions("train", recipe.world)).draw(rng)
-        program = planted_program(task, rng)
+        program = task.program(plant(task, rng), rng)
         question = Question(task.id, None, task.problem, task.description, task.program(), ENTRY_POINT)
         shown = None if rng.random() < recipe.black_box else program
         prompt = test_messages(TINY, question, shown, recipe.num_tests)
         suite = "\n".join(_suite(task, program, shown is not None, rng, recipe))
         yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]
-
-
-def planted_program(task: Task, rng: random.Random) -> str:
-    """Returns a program of the corpus: with mistakes as `plant` draws them, and a constant of its own where one is."""
-    choices = plant(task, rng)
-    return task.program(choices, task.own_constant(choices, rng) if task.has_own_constant(choices) else None)
 
 
 def plant(task: Task, rng: random.Random) -> Choices:

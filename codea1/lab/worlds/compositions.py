@@ -79,12 +79,12 @@ class Task:
         mapped = "" if self.composition.names[1] == SAME else f" replace each by {second},"
         return f"Given a list a of integers, keep {kept},{mapped} and return {third}."
 
-    def program(self, choices: Choices = CORRECT, own: int | None = None) -> str:
+    def program(self, choices: Choices = CORRECT, rng: random.Random | None = None) -> str:
         """Returns the source of the function, without a newline at its end, with the chosen mistakes.
 
-        `own` is the constant of a special case that the program alone has; None for the task's own choice.
+        The constant of a special case that the program alone has is drawn from `rng`; by default the task decides it.
         """
-        first, second, third = self._expressions(choices, own)
+        first, second, third = self._expressions(choices, rng)
         if self.composition.family != LIST:
             return f"{self.signature}:\n    if {first}:\n        return {second}\n    return {third}"
         condition = f" if {first}" if first else ""
@@ -92,7 +92,7 @@ class Task:
 
     def working(self) -> str:
         """Returns the source of a function that stops a step before the answer: at b, or at whether x qualifies."""
-        first, second, _ = self._expressions(CORRECT, own=0)
+        first, second, _ = self._expressions(CORRECT)
         if self.composition.family != LIST:
             return f"{self.signature}:\n    return {first}"
         condition = f" if {first}" if first else ""
@@ -104,12 +104,8 @@ class Task:
         for wrong in combinations(range(3), mistakes):
             yield from product(*(options[i] if i in wrong else (0,) for i in range(3)))
 
-    def has_own_constant(self, choices: Choices) -> bool:
-        """Returns whether one of the chosen mistakes is a special case that the question knows nothing of."""
-        return any("{own}" in template for template in self._templates(choices))
-
-    def own_constant(self, choices: Choices, rng: random.Random) -> int:
-        """Returns a constant for such a special case, with which it shows.
+    def own_constant(self, rng: random.Random) -> int:
+        """Returns a constant for a special case that the question knows nothing of, with which it shows.
 
         It is an input that does not qualify by the question's condition.
         """
@@ -156,15 +152,12 @@ class Task:
     def _fill(self, template: Callable[[Component], str]) -> list[str]:
         return [k.fill(template(k), c) for k, c in zip(self.composition.components, self.constants, strict=True)]
 
-    def _templates(self, choices: Choices) -> list[str]:
+    def _expressions(self, choices: Choices, rng: random.Random | None = None) -> list[str]:
         parts = zip(self.composition.components, choices, strict=True)
-        return [component.mistakes[choice - 1] if choice else component.correct for component, choice in parts]
-
-    def _expressions(self, choices: Choices, own: int | None) -> list[str]:
-        if own is None and self.has_own_constant(choices):
-            own = self.own_constant(choices, random.Random(f"{self.id}/own"))
-        templates = zip(self._templates(choices), self.constants, strict=True)
-        return [Component.fill(template, constant, own or 0) for template, constant in templates]
+        templates = [component.mistakes[choice - 1] if choice else component.correct for component, choice in parts]
+        has_own = any("{own}" in template for template in templates)
+        own = self.own_constant(rng or random.Random(f"{self.id}/own")) if has_own else 0
+        return [Component.fill(*part, own) for part in zip(templates, self.constants, strict=True)]
 
 
 @cache

@@ -30,6 +30,16 @@ class Columns:
     id: tuple[str, ...] = ()  # the first of these that a row has
 
 
+class LeftOut(Exception):
+    """A row has no question, for the reason that it says."""
+
+
+def require(holds: object, reason: str) -> None:
+    """Raises LeftOut, with the reason, unless something holds."""
+    if not holds:
+        raise LeftOut(reason)
+
+
 def are_texts(value: object) -> TypeGuard[list[str]]:
     """Returns whether a value is a list of texts."""
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
@@ -112,20 +122,19 @@ class IOPairs:
         self.function = ""
         self.by_line = False  # an input is a text with an argument on each line
 
-    def add(self, value: Any, where: str) -> str:
-        """Adds what a column holds; returns why the row cannot be used, if so. Raises BadInput."""
+    def add(self, value: Any, where: str) -> None:
+        """Adds what a column holds. Raises BadInput or LeftOut."""
         if isinstance(value, dict) and not isinstance(value.get("fn_name"), list):
             self.function = self.function or str(value.get("fn_name") or "")
         if isinstance(value, dict) and ("inputs" in value or "outputs" in value):
             for key in ("inputs", "outputs") if value.get("inputs") else ():
-                if not isinstance(value.get(key), list):
-                    return NOT_TEXTS.format(key)
+                require(isinstance(value.get(key), list), NOT_TEXTS.format(key))
                 getattr(self, key).extend(value[key])
-            return ""
+            return
         try:
             records = _records(value) if isinstance(value, dict | list) else [{}]
         except ValueError:
-            return UNPAIRED
+            raise LeftOut(UNPAIRED) from None
         is_known = records or not value or (isinstance(value, dict) and "input" in value)  # there, lists without items
         if not is_known or not all({"input", "output"} <= record.keys() for record in records):
             raise BadInput(f"{where} has no tests in a form that is known.")
@@ -136,7 +145,6 @@ class IOPairs:
             self.by_line |= record.get("testtype") == "functional"
             self.inputs.append(record["input"])
             self.outputs.append(record["output"])
-        return ""
 
     def calls(self) -> Iterator[tuple[list, Any]]:
         """Yields arguments and answer of each test of a function. Raises ValueError: they are not written as such."""

@@ -22,6 +22,7 @@ from codea1.data.loader import load_questions, parsed, rows_of
 from codea1.data.rows import Row
 from codea1.game.prompts import DEFAULT, code_messages
 from codea1.game.question import Question
+from codea1.lab.data.columns import LeftOut
 from codea1.lab.data.conversion_parts import SANDBOX, Parts, RowOutcome, head_of
 from codea1.lab.data.near_duplicates import NearDuplicates
 from codea1.lab.data.solutions import SLOW_SECONDS, LostError, Solved, outcome_of
@@ -55,8 +56,8 @@ class Format:
     """A kind of file, and where such files come from."""
 
     rows: Callable[[str], Rows]  # of a file or folder, each with its place; raises BadInput: it cannot be read
-    # A row's question, or why it has none. Raises BadInput: it is no row of this form.
-    read: Callable[[Row, str], Question | Solved | str]
+    # A row's question. Raises BadInput: it is no row of this form; LeftOut: it has none.
+    read: Callable[[Row, str], Question | Solved]
     licence: str
     source: str
     answers_are_json: bool = False  # tests state lists where a solution may answer tuples
@@ -125,18 +126,20 @@ def _become(
     ids: set[str],
 ) -> Awaiting[RowOutcome]:
     """Returns what becomes of a row; adds its question to those asked, and its id, before anything is run."""
-    detail = ""
+    reason, detail = "", ""
     try:
         if isinstance(row, BadInput):
             raise row
         read = format.read(row, where)
     except BadInput as error:
-        read, detail = NO_ROW, str(error).removeprefix(where).lstrip(": ")
+        reason, detail = NO_ROW, str(error).removeprefix(where).lstrip(": ")
+    except LeftOut as error:
+        reason = str(error)
     except RecursionError:
-        read = TOO_DEEP
-    if isinstance(read, str):  # the row has what it calls itself for an id
+        reason = TOO_DEEP
+    if reason:  # the row has what it calls itself for an id
         names = [] if isinstance(row, BadInput) else [str(row[name]) for name in _IDS if row.get(name) is not None]
-        return RowOutcome(where, next(iter(names), ""), reason=read, detail=detail)
+        return RowOutcome(where, next(iter(names), ""), reason=reason, detail=detail)
     solved = read if isinstance(read, Solved) else Solved(read)
     question = solved.question
     try:
@@ -333,7 +336,7 @@ def _why_no_row(format: Format, file: str) -> str:
                 raise row
             format.read(row, where)
             return ""
-        except RecursionError:
+        except (LeftOut, RecursionError):
             return ""
         except BadInput as error:
             others.append(str(error))

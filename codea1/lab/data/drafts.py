@@ -11,7 +11,7 @@ from codea1.data.loader import entry_point, parsed
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import CallTest, source_of
 from codea1.game.question import Question
-from codea1.lab.data.columns import NOT_TEXTS, UNPAIRED, IOPairs, are_texts
+from codea1.lab.data.columns import NOT_TEXTS, UNPAIRED, IOPairs, LeftOut, are_texts, require
 from codea1.lab.data.solutions import Solved, script_of_tests
 from codea1.values.entry_points import PROGRAMS, STDOUT, STDOUT_TOKENS, class_and_method, has_decimals
 
@@ -71,47 +71,42 @@ class Draft:
     programs: list[str]  # that are tried as the ground truth; none in a set without solutions
     wrong: list[str]  # that are tried as mutants
 
-    def of_pairs(self, pairs: IOPairs) -> Solved | str:
-        """Returns the question with pairs for tests, or why there is none."""
-        if not pairs.inputs:
-            return NO_TESTS
+    def of_pairs(self, pairs: IOPairs) -> Solved:
+        """Returns the question with pairs for tests. Raises LeftOut."""
+        require(pairs.inputs, NO_TESTS)
         called = pairs.function or self.function
         if called and called not in PROGRAMS:
             return self._of_calls(called, pairs)
         for key in ("inputs", "outputs"):
-            if not all(isinstance(text, str) or are_texts(text) for text in getattr(pairs, key)):
-                return NOT_TEXTS.format(key)
-        if len(pairs.inputs) != len(pairs.outputs):
-            return UNPAIRED
+            are_read = all(isinstance(text, str) or are_texts(text) for text in getattr(pairs, key))
+            require(are_read, NOT_TEXTS.format(key))
+        require(len(pairs.inputs) == len(pairs.outputs), UNPAIRED)
         halves = (pairs.inputs, pairs.outputs)  # of texts, or of lists of lines
         texts = [[text if isinstance(text, str) else "\n".join(text) for text in half] for half in halves]
         called = called or (STDOUT_TOKENS if any(map(has_decimals, texts[1])) else STDOUT)
         asserts = (f"assert {called}({given!r}) == {printed!r}" for given, printed in zip(*texts, strict=True))
         return self._solved(called, self.task, _read(called, asserts), script_of_held=False)
 
-    def _of_calls(self, name: str, pairs: IOPairs) -> Solved | str:
-        if len(pairs.inputs) != len(pairs.outputs):
-            return UNPAIRED
-        if (called := self._entry_point(name)) is None:
-            return NO_FUNCTION
+    def _of_calls(self, name: str, pairs: IOPairs) -> Solved:
+        require(len(pairs.inputs) == len(pairs.outputs), UNPAIRED)
+        called = self._entry_point(name)
         try:
             calls = [(", ".join(map(source_of, arguments)), answer) for arguments, answer in pairs.calls()]
         except (ValueError, RecursionError):
-            return NO_ARGUMENTS
-        if not self.programs and any(isinstance(answer, list) for _, answer in calls):
-            return NOT_TOLD
+            raise LeftOut(NO_ARGUMENTS) from None
+        require(self.programs or not any(isinstance(answer, list) for _, answer in calls), NOT_TOLD)
         asserts = (f"assert {called}({arguments}) == {source_of(answer)}" for arguments, answer in calls)
         return self._solved(called, self._declared(called), _read(called, asserts), as_json=True)
 
-    def of_asserts(self, sources: Sequence[str]) -> Solved | str:
-        """Returns the question with the asserts of texts for tests, or why there is none.
+    def of_asserts(self, sources: Sequence[str]) -> Solved:
+        """Returns the question with the asserts of texts for tests.
 
-        What defines `check(candidate)` is its check script.
+        What defines `check(candidate)` is its check script. Raises LeftOut.
         """
         sound = [source for source in sources if parsed(source)]
         module = parsed(source := "\n".join(sound))
         if not module or not module.body:
-            return UNPARSED_TESTS
+            raise LeftOut(UNPARSED_TESTS)
         checks = [node for node in module.body if isinstance(node, ast.FunctionDef) and node.name == "check"]
         checks = [check for check in checks if check.args.args]
         parameters = {check.args.args[0].arg for check in checks}
@@ -119,17 +114,14 @@ class Draft:
         calls = [function.id for function in functions if isinstance(function, ast.Name)]
         defined = {name for program in self.programs for name in defined_in(program)} or {*calls} - parameters
         name = self.function or next((other for other in calls if other in defined), "")
-        called = self._entry_point(name) if name else None
-        if called is None:
-            return NO_FUNCTION
+        called = self._entry_point(name)
         if checks:
             is_function = self.programs and not class_and_method(called)
             try:
                 name = entry_point(self.programs[0], None, source, called) if is_function else called
             except ValueError:
                 name = ""
-            if len(checks) > 1 or name != called:
-                return BAD_CHECK
+            require(len(checks) == 1 and name == called, BAD_CHECK)
             for node in ast.walk(checks[0]):  # after a loop, asserts on the parameter are not read
                 if isinstance(node, ast.Name) and node.id in parameters:
                     node.id = called
@@ -137,13 +129,15 @@ class Draft:
         read = [*read_fixed_tests(module.body, called), *unsound]
         return self._solved(called, self._declared(called), read, script=source if checks else "")
 
-    def _entry_point(self, name: str) -> str | None:
-        """Returns what tests call, and drops the programs that do not define it; None where none does."""
+    def _entry_point(self, name: str) -> str:
+        """Returns what tests call, and drops the programs that do not define it. Raises LeftOut: none does."""
+        require(name, NO_FUNCTION)
         if not self.programs:
             owner = re.search(_CLASS.format(re.escape(name)), f"{self.starter}\n{self.task}")
             return f"{owner[1]}().{name}" if owner else name
         defined = (other for program in self.programs for other in defined_in(program))
-        called = next((other for other in defined if other in (name, f"{other.partition('.')[0]}.{name}")), None)
+        called = next((other for other in defined if other in (name, f"{other.partition('.')[0]}.{name}")), "")
+        require(called, NO_FUNCTION)
         self.programs = [program for program in self.programs if called in defined_in(program)]
         self.wrong = [program for program in self.wrong if called in defined_in(program)]
         return called
@@ -170,15 +164,14 @@ class Draft:
         script: str | None = None,
         as_json: bool = False,
         script_of_held: bool = True,
-    ) -> Solved | str:
-        """Returns the question with the tests that were read; see `Solved`.
+    ) -> Solved:
+        """Returns the question with the tests that were read; see `Solved`. Raises LeftOut.
 
         Args:
           script: of asserts: the check script that they define, empty where they define none.
         """
         tests = {test.identity: test for test in read if not isinstance(test, Rejected)}.values()
-        if not tests and not (script and self.programs):
-            return TOO_LARGE if script is None else NO_STATED
+        require(tests or (script and self.programs), TOO_LARGE if script is None else NO_STATED)
         unread = 0 if script else sum(isinstance(test, Rejected) for test in read)
         script_of_held = script_of_held and bool(self.programs) and not script
         script = script or (None if script_of_held else script_of_tests(tests))

@@ -2,7 +2,6 @@
 
 import ast
 import json
-import math
 import os
 import re
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from codea1.data.rows import Row, rows_or_errors
 from codea1.game.asserts import Rejected, read_fixed_tests
 from codea1.game.calls import source_of
 from codea1.game.question import Question
-from codea1.lab.data.columns import NOT_TEXTS, are_texts
+from codea1.lab.data.columns import NOT_TEXTS, LeftOut, are_texts, require
 from codea1.lab.data.conversion import Format, Rows
 from codea1.lab.data.drafts import NO_FUNCTION, NO_TESTS, UNPARSED, UNPARSED_TESTS, declaration, declared, defined_in
 from codea1.lab.data.sets import SETS
@@ -62,6 +61,14 @@ def _require(row: Row, where: str, **kinds: type | tuple[type, ...]) -> None:
             raise BadInput(f"{where}: {name} is {type(row[name]).__name__}.")
 
 
+def _under_test(program: str, completed: str | None, check_script: str | None, name: str) -> str:
+    """Returns the function under test as the loader will have it. Raises LeftOut: the program does not define it."""
+    try:
+        return entry_point(program, completed, check_script, name)
+    except ValueError:
+        raise LeftOut(NO_FUNCTION) from None
+
+
 def _script_of(asserts: Sequence[str], set_up: str = "") -> str:
     """Returns the check script of asserts that call `candidate`, or what is under test by its name."""
     return f"{set_up}\n\ndef check(candidate):\n{indent(chr(10).join(asserts), '    ')}\n"
@@ -73,47 +80,38 @@ def _stated(body: Sequence[ast.stmt], name: str) -> tuple[str, ...]:
     return tuple({test.identity: test.text for test in tests}.values())
 
 
-def read_mbpp(row: Row, where: str) -> Question | str:
+def read_mbpp(row: Row, where: str) -> Question:
     """Returns a row of mbpp.jsonl or sanitized-mbpp.json (Austin et al., 2021): a task, a solution, and asserts."""
     if "prompt" in row and are_texts(row.get("test_imports")):
         row = {**row, "text": row["prompt"], "test_setup_code": "\n".join(row["test_imports"])}
     _require(row, where, task_id=int, text=str, code=str, test_list=list, test_setup_code=str)
     lists = {"test_list": row["test_list"], "challenge_test_list": row.get("challenge_test_list") or []}
-    if bad := next((key for key, tests in lists.items() if not are_texts(tests)), None):
-        return NOT_TEXTS.format(bad)
+    for key, texts in lists.items():
+        require(are_texts(texts), NOT_TEXTS.format(key))
     program, asserts = row["code"].replace("\r\n", "\n"), [*chain(*lists.values())]
-    if parsed(program) is None:
-        return UNPARSED
-    if not asserts:
-        return NO_TESTS
+    require(parsed(program), UNPARSED)
+    require(asserts, NO_TESTS)
     modules = [module for source in asserts if (module := parsed(source))]
-    if not modules:
-        return UNPARSED_TESTS
+    require(modules, UNPARSED_TESTS)
     nodes, defined = [node for module in modules for node in module.body], defined_in(program)
     called = [node.func for tree in nodes for node in ast.walk(tree) if isinstance(node, ast.Call)]
-    name = next((node.id for node in called if isinstance(node, ast.Name) and node.id in defined), None)
-    if name is None:
-        return NO_FUNCTION
+    name = next((node.id for node in called if isinstance(node, ast.Name) and node.id in defined), "")
+    require(name, NO_FUNCTION)
     script, tests = _script_of(asserts, row["test_setup_code"]), _stated(nodes, name)
     problem = declared(row["text"], declaration(program, name))
     id = f"mbpp/{row['task_id']}"
     return Question(id, None, problem, row["text"], program, name, script, tests, data_source="mbpp")
 
 
-def read_humanevalpack(row: Row, where: str) -> Question | str:
+def read_humanevalpack(row: Row, where: str) -> Question:
     """Returns a row of HumanEvalPack's Python (Muennighoff et al., 2023): its buggy solution is the mutant."""
     fields = ["task_id", "prompt", "canonical_solution", "buggy_solution", "test", "entry_point", "docstring"]
     _require(row, where, **dict.fromkeys(fields, str))
     problem, script, name = row["prompt"].lstrip("\n"), row["test"], row["entry_point"]
     program, mutant = problem + row["canonical_solution"], problem + row["buggy_solution"]
-    if parsed(program) is None:
-        return UNPARSED
-    if parsed(script) is None:
-        return UNPARSED_TESTS
-    try:
-        name = entry_point(program, name, script, name)
-    except ValueError:
-        return NO_FUNCTION
+    require(parsed(program), UNPARSED)
+    require(parsed(script), UNPARSED_TESTS)
+    name = _under_test(program, name, script, name)
     tests = _stated(_check_body(script, ast.Name(name)), name)
     mutants = (mutant,) if parsed(mutant) else ()
     return Question(
@@ -163,25 +161,20 @@ def _check_body(script: str, called: ast.expr) -> list[ast.stmt]:
     return []
 
 
-def read_leetcode(row: Row, where: str) -> Question | str:
+def read_leetcode(row: Row, where: str) -> Question:
     """Returns a row of LeetCodeDataset (Xia et al., 2025), whose solutions are methods of a class.
 
     Linked lists and trees are lists in its tests, and what stands before every solution becomes the preamble. Its tests
     want one answer, and a right program may give another where the statement says so: those rows are left out.
     """
     _require(row, where, **dict.fromkeys(["task_id", "prompt", "completion", "entry_point", "test", "query"], str))
-    if _FREE.search(" ".join(row["query"].split())):
-        return MANY_ANSWERS
+    require(not _FREE.search(" ".join(row["query"].split())), MANY_ANSWERS)
     program, name, asked = row["completion"], row["entry_point"], row["query"]
-    if parsed(program) is None:
-        return UNPARSED
-    if parsed(row["test"]) is None:
-        return UNPARSED_TESTS
-    if class_and_method(name) is None:
-        return NO_FUNCTION
+    require(parsed(program), UNPARSED)
+    require(parsed(row["test"]), UNPARSED_TESTS)
+    require(class_and_method(name), NO_FUNCTION)
     body = _check_body(row["test"], ast.parse(name, mode="eval").body)
-    if not body:
-        return NO_TESTS
+    require(body, NO_TESTS)
     called = _check_body(row["test"], ast.Name("candidate"))
     script = _script_of([ast.unparse(ast.fix_missing_locations(child)) for child in called])
     id, tests = f"leetcode/{row['task_id']}", _stated([*map(ast.fix_missing_locations, body)], name)
@@ -190,7 +183,7 @@ def read_leetcode(row: Row, where: str) -> Question | str:
     )
 
 
-def read_kodcode(row: Row, where: str, max_pass_rate: float) -> Question | str:
+def read_kodcode(row: Row, where: str, max_pass_rate: float) -> Question:
     """Returns a row of KodCode-V1 (Xu et al., 2025): a question, a solution, a pytest file, and how GPT-4o fared.
 
     The paper trains on the hard ones, less than a third, that ask for a single function; which further filter it used
@@ -203,31 +196,20 @@ def read_kodcode(row: Row, where: str, max_pass_rate: float) -> Question | str:
     infos, share = row["test_info"], row["gpt_pass_percentage"]
     if not all(isinstance(info, dict) for info in infos or ()):
         raise BadInput(f"{where} ({row['question_id']}): test_info is not a list of records.")
-    if any(row[name] is None for name in KODCODE if name != "test_info"):
-        return INCOMPLETE
-    if not infos:  # of a class, it is None
-        return NOT_ONE_FUNCTION
-    if isinstance(share, float) and math.isnan(share):
-        return NO_SHARE
-    if share >= max_pass_rate - _ROUNDING:
-        return NOT_HARD
-    if parsed(row["solution"]) is None:
-        return UNPARSED
-    if parsed(row["test"]) is None:
-        return UNPARSED_TESTS
+    require(all(row[name] is not None for name in KODCODE if name != "test_info"), INCOMPLETE)
+    require(infos, NOT_ONE_FUNCTION)  # of a class, it is None
+    require(share == share, NO_SHARE)  # NaN alone is another number than itself
+    require(share < max_pass_rate - _ROUNDING, NOT_HARD)
+    require(parsed(row["solution"]), UNPARSED)
+    require(parsed(row["test"]), UNPARSED_TESTS)
     tested = [(info, asserts_of(row["test"], str(info.get("function_name")))) for info in infos]
     if len(tested) > 1:  # the function asked for and others, which the tests may leave out
         tested = [(info, tests) for info, tests in tested if tests]
-        if len(tested) != 1:
-            return NOT_ONE_FUNCTION
+        require(len(tested) == 1, NOT_ONE_FUNCTION)
     ((info, tests),) = tested
     name, asked, solution = str(info.get("function_name")), row["question"], row["solution"]
-    try:
-        entry_point(solution, None, None, name)
-    except (ValueError, RecursionError):
-        return NO_FUNCTION
-    if not tests:
-        return NO_ASSERT
+    _under_test(solution, None, None, name)
+    require(tests, NO_ASSERT)
     problem = declared(asked, str(info.get("function_declaration") or f"def {name}(...):"))
     id = str(row["question_id"])
     return Question(id, None, problem, asked, solution, name, golden_tests=tests, data_source="kodcode_light")
@@ -295,23 +277,18 @@ def quixbugs_rows(folder: str) -> Rows:
         yield os.fspath(path), {"name": path.stem, "right": right, "wrong": wrong, "tests": tests}
 
 
-def read_quixbugs(row: Row, where: str) -> Question | str:
+def read_quixbugs(row: Row, where: str) -> Question:
     """Returns one of QuixBugs' programs: the task is what stands behind the wrong one, which is the mutant."""
     tree, name = parsed(row["wrong"]), row["name"]
     if tree is None or parsed(row["right"]) is None:
-        return UNPARSED
+        raise LeftOut(UNPARSED)
     words = [
         node.value.value for node in tree.body if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     ]
     task = str(words[-1]).strip() if words else name
-    try:
-        entry_point(row["right"], None, None, name)
-    except ValueError:
-        return NO_FUNCTION
-    if not row["tests"]:
-        return NO_TESTS
-    if not all(isinstance(test, list) and len(test) == 2 for test in row["tests"]):
-        return NO_PAIR
+    _under_test(row["right"], None, None, name)
+    require(row["tests"], NO_TESTS)
+    require(all(isinstance(test, list) and len(test) == 2 for test in row["tests"]), NO_PAIR)
     code = ast.unparse(ast.Module([node for node in tree.body if not isinstance(node, ast.Expr)], []))
     given = [(arguments if isinstance(arguments, list) else [arguments], value) for arguments, value in row["tests"]]
     calls = ((f"{name}({', '.join(map(source_of, arguments))})", value) for arguments, value in given)

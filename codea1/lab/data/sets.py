@@ -9,7 +9,7 @@ from itertools import chain, islice
 
 from codea1.data.loader import parsed
 from codea1.data.rows import Row, rows_or_errors
-from codea1.lab.data.columns import Columns, IOPairs, are_texts, programs_of, unpacked, value_of
+from codea1.lab.data.columns import Columns, IOPairs, are_texts, programs_of, require, unpacked, value_of
 from codea1.lab.data.conversion import Format, digest_of
 from codea1.lab.data.drafts import UNPARSED, Draft
 from codea1.lab.data.solutions import MAX_SOLUTIONS, Solved
@@ -19,8 +19,8 @@ NO_SOLUTION = "it has no solution"
 NO_NAME = "what names its function is no text"
 
 
-def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
-    """Returns the question of a row, or why it has none.
+def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved:
+    """Returns the question of a row.
 
     The first solutions that parse are tried as the ground truth. In a set without solutions it is empty. What a whole
     program prints is compared as the row's function says; else as text, or as tokens where an output has decimals.
@@ -28,7 +28,9 @@ def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
     Args:
       name: of the set.
 
-    Raises BadInput: a column is missing, or holds what none of the known forms is.
+    Raises:
+      BadInput: a column is missing, or holds what none of the known forms is.
+      LeftOut: the row has no question.
     """
     task = value_of(row, next((column for column in columns.problem if column in row), columns.problem[-1]), where)
     if isinstance(task, list):  # of messages
@@ -39,13 +41,10 @@ def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
     wrong = programs_of(value_of(row, columns.wrong, where), f"{where}: {columns.wrong}", passing=False)
     tests = [unpacked(value_of(row, column, where), f"{where}: {column}") for column in columns.tests]
     given = value_of(row, columns.function, where) if columns.function.partition(".")[0] in row else None
-    if not isinstance(given, str | None):
-        return NO_NAME
-    if columns.solutions and not solutions:
-        return NO_SOLUTION
+    require(isinstance(given, str | None), NO_NAME)
+    require(solutions or not columns.solutions, NO_SOLUTION)
     programs = [*islice((text for text in solutions if parsed(text) is not None), MAX_SOLUTIONS)]  # some are Python 2
-    if solutions and not programs:
-        return UNPARSED
+    require(programs or not solutions, UNPARSED)
     id = next((row[column] for column in columns.id if row.get(column) is not None), None)
     id = digest_of(task.encode(errors="replace").decode())[:16] if id is None else id
     starter = str((columns.starter and row.get(columns.starter)) or "")
@@ -55,8 +54,7 @@ def read_row(row: Row, where: str, columns: Columns, name: str) -> Solved | str:
         return draft.of_asserts([*chain.from_iterable([test] if isinstance(test, str) else test for test in tests)])
     pairs = IOPairs()
     for test, column in zip(tests, columns.tests, strict=True):
-        if reason := pairs.add(test, f"{where}: {column}"):
-            return reason
+        pairs.add(test, f"{where}: {column}")
     return draft.of_pairs(pairs)
 
 
@@ -64,7 +62,7 @@ def format_of_json(problem: str, solution: str, tests: str, function: str) -> Fo
     """Returns the format of rows with columns of these names; without solutions or functions those are empty."""
     columns = Columns((problem,), (tests,), solutions=solution, function=function)
 
-    def read(row: Row, where: str) -> Solved | str:
+    def read(row: Row, where: str) -> Solved:
         value_of(row, function, where)  # where it is named, all rows have it
         return read_row(row, where, columns, "json")
 

@@ -80,18 +80,18 @@ def test_the_oldest_tests_go_when_the_chat_is_too_long():
 def test_asserts_come_in_one_answer():
     player = _Player(says="```python\nx = 3\nassert f(x) == 4\nassert f([1,\n 2]) == g()\n```")
     wanted = [((task.id, 0), task.id, task.question, task.program) for task in (TASK, LONG)]
-    answers = dict(ask_for_asserts(wanted, player, player.generate, DEFAULT, 8, {}, sees_solution=True))
+    answers = dict(ask_for_asserts(wanted, player, player.generate, DEFAULT, 8, {}))
     assert [*answers] == [("1", 0)]
     assert suite_of_asserts(answers["1", 0], "f") == ["assert f(3) == 4", "assert f([1,\n 2]) == g()"]
     assert "Write 8 test cases" in player.asked[0][2][1]["content"]
     assert TASK.program in player.asked[0][2][1]["content"]
-    assert dict(ask_for_asserts(wanted[:1], player, player.generate, DEFAULT, 8, answers, sees_solution=True)) == {}
+    assert dict(ask_for_asserts(wanted[:1], player, player.generate, DEFAULT, 8, answers)) == {}
 
 
 def test_who_learned_without_solutions_is_shown_none():
     player = _Player(says="assert f(3) == 4")
-    wanted = [((TASK.id, 0), TASK.id, TASK.question, TASK.program)]
-    assert dict(ask_for_asserts(wanted, player, player.generate, DEFAULT, 8, {}, sees_solution=False))
+    wanted = [((TASK.id, 0), TASK.id, TASK.question, None)]
+    assert dict(ask_for_asserts(wanted, player, player.generate, DEFAULT, 8, {}))
     ((_, _, messages),) = player.asked
     assert "".join(message["content"] for message in messages).count(TASK.program) == 0
     assert TASK.description in messages[1]["content"]

@@ -152,9 +152,9 @@ def test_a_run_is_shown_what_it_learned_with(files, run, monkeypatch, method):
     monkeypatch.setattr(
         evaluation, "policy_of_run", lambda *_: SimpleNamespace(generate=iter, call_between_chunks=lambda _: None)
     )
-    monkeypatch.setattr(suites, "ask_for_asserts", lambda *_, sees_solution: seen.append(sees_solution) or iter(()))
+    monkeypatch.setattr(suites, "ask_for_asserts", lambda wanted, *_: seen.extend(wanted) or iter(()))
     evaluate_suites(asked(files, run=str(run.path), completions="", num_tests=8), Hosts())
-    assert seen == [METHODS[method].sees_solution]
+    assert [shown for *_, shown in seen] == [PROGRAM if METHODS[method].sees_solution else None] * 2
 
 
 def test_a_run_without_a_test_llm(files, run):

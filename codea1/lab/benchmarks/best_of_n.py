@@ -48,7 +48,7 @@ def choose(
     sampled = evaluation.hosts.of_main(lambda: programs.attempts(ids) if programs else [])
     attempts = {id: [*group] for id, group in itertools.groupby(sampled, lambda attempt: attempt.question_id)}
     wanted = [
-        (attempt.key, f"{question.id}#{attempt.index}", question, attempt.program)
+        (attempt.key, f"{question.id}#{attempt.index}", question, attempt.program if evaluation.sees_solution else None)
         for question in questions
         for attempt in attempts[question.id]
         if attempt.program
@@ -60,10 +60,9 @@ def choose(
         return {**programs.settings, **of_test_llm, "num_tests": spec.num_tests, "seed": spec.sampling.seed}
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
-        shown, templates = evaluation.sees_solution, evaluation.templates
         sampling = replace(spec.sampling, temperature=1.0, top_p=1.0)
         generate = partial(policy.generate, **sampling.options("test/best_of_n"))
-        return ask_for_asserts(wanted, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
+        return ask_for_asserts(wanted, policy, generate, evaluation.templates, spec.num_tests, done)
 
     name = f"{benchmark.name}_best_of_{spec.sampling.samples}"
     with evaluation.folder(name, settings, FILES) as folder:
@@ -82,22 +81,20 @@ def choose(
 
 
 def ask_for_asserts(
-    wanted: Iterable[tuple[Key, str, Question, str]],
+    wanted: Iterable[tuple[Key, str, Question, str | None]],
     policy: Policy,
     generate: Callable[[Sequence[Request]], Iterator[Sample]],
     templates: PromptTemplates,
     num_asserts: int,
     done: Collection[Key],
-    *,
-    sees_solution: bool,
 ) -> Iterator[tuple[Key, str]]:
     """Asks for suites by the game's own prompt, which wants all asserts at once; yields answers by key as they come.
 
-    The prompt shows the program, as one to break, where the Test LLM `sees_solution`. To one that does not fit into it
-    there is no answer. All hosts make the same call.
+    To a program that does not fit into the prompt there is no answer. All hosts make the same call.
 
     Args:
-      wanted: of each suite its key, the name by which it is drawn, and the question and the program that it is for.
+      wanted: of each suite its key, the name by which it is drawn, the question, and the program to break that the
+        prompt shows, None for none.
       policy: makes the prompts, and knows which fit.
       generate: draws its samples for requests.
       num_asserts: that are asked for.
@@ -105,8 +102,7 @@ def ask_for_asserts(
     """
     keys: dict[str, Key] = {}
     requests = []
-    for key, name, question, program in wanted:
-        shown = program if sees_solution else None
+    for key, name, question, shown in wanted:
         prompt_ids = policy.prompt_ids(test_messages(templates, question, shown, num_asserts))
         if key not in done and policy.fits(prompt_ids):
             keys[name] = key

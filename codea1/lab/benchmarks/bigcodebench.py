@@ -144,15 +144,13 @@ def _needed(text: str, tree: ast.Module, entry_point: str) -> Iterator[str]:
             yield ast.get_source_segment(text, node) or ""
         elif name := _defined_name(node):
             definitions.setdefault(name, node)
-    reached, waiting = {entry_point}, [entry_point]
-    while waiting:
-        definition = definitions.get(waiting.pop())
-        for node in ast.walk(definition) if definition else ():
-            if isinstance(node, ast.Name | ast.Attribute):
-                name = node.id if isinstance(node, ast.Name) else node.attr
-                if name not in reached:
-                    reached.add(name)
-                    waiting.append(name)
+    reached: set[str] = set()
+    names = {entry_point}
+    while names:
+        reached |= names
+        nodes = [node for name in names & definitions.keys() for node in ast.walk(definitions[name])]
+        names = {node.id for node in nodes if isinstance(node, ast.Name)} - reached
+        names |= {node.attr for node in nodes if isinstance(node, ast.Attribute)} - reached
     for name, node in definitions.items():
         if name in reached:
             yield ast.get_source_segment(text, node) or ""

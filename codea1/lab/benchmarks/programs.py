@@ -5,7 +5,7 @@ import dataclasses
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, cast
 
@@ -200,8 +200,26 @@ def _sample_and_judge(
     results = folder.rows["results"] if folder else {}
     left = [attempt for attempt in there if attempt.key not in results]
     before = len(there) - len(left)
-    judged = _judged(benchmark, questions, left, new, folder)
-    evaluation.keep(folder, "results", f"programs for {benchmark.name}", total - before, judged, before)
+    by_id = {question.id: question for question in questions}
+
+    def judged() -> Iterator[Judged]:
+        """Yields what came of each attempt, in their order, while the new ones still come."""
+        running: deque[tuple[Attempt, Future[ScriptRun]]] = deque()
+        for attempt in itertools.chain(left, new):
+            if folder is None:
+                continue  # this host samples with the others, and judges nothing
+            if attempt.key not in folder.rows["attempts"]:
+                folder.add("attempts", attempt.key, {"program": attempt.program})
+            if attempt.program:
+                running.append((attempt, benchmark.judge(by_id[attempt.question_id], attempt.program)))
+            else:
+                yield Judged({attempt.key: {"verdict": Verdict.FAIL.value, "detail": NOTHING, "cpu_seconds": 0.0}})
+            while running and running[0][1].done():
+                yield _result(*running.popleft())
+        for attempt, future in running:
+            yield _result(attempt, future)
+
+    evaluation.keep(folder, "results", f"programs for {benchmark.name}", total - before, judged(), before)
     if folder:
         attempts = folder.attempts(ids)
         if empty := sum(not attempt.program for attempt in attempts):
@@ -241,34 +259,6 @@ def sampled(
         answer = answer[: min((end for end in map(answer.find, benchmark.stops) if end >= 0), default=len(answer))]
         program = benchmark.program(question, answer) if answer.strip() else ""
         yield Attempt(sample.question_id, sample.index, program)
-
-
-def _judged(
-    benchmark: CodeBenchmark,
-    questions: Sequence[Question],
-    left: Sequence[Attempt],
-    new: Iterable[Attempt],
-    folder: EvaluationFolder | None,
-) -> Iterator[Judged]:
-    """Yields what came of each attempt, in their order, while the new ones still come.
-
-    Yields nothing without a folder, but samples all that is new, for hosts do that together.
-    """
-    by_id = {question.id: question for question in questions}
-    running: deque[tuple[Attempt, Future[ScriptRun]]] = deque()
-    for attempt in itertools.chain(left, new):
-        if folder is None:
-            continue
-        if attempt.key not in folder.rows["attempts"]:
-            folder.add("attempts", attempt.key, {"program": attempt.program})
-        if attempt.program:
-            running.append((attempt, benchmark.judge(by_id[attempt.question_id], attempt.program)))
-        else:
-            yield Judged({attempt.key: {"verdict": Verdict.FAIL.value, "detail": NOTHING, "cpu_seconds": 0.0}})
-        while running and running[0][1].done():
-            yield _result(*running.popleft())
-    for attempt, future in running:
-        yield _result(attempt, future)
 
 
 def _result(attempt: Attempt, future: Future[ScriptRun]) -> Judged:

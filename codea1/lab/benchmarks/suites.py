@@ -124,9 +124,9 @@ def _written(
         generate = partial(policy.generate, **spec.sampling.options(f"test/{benchmark.name}"))
         if not spec.num_tests:
             return ask_in_rounds(benchmark, tasks, policy, generate, done)
-        wanted = [((task.id, 0), task.id, task.question, task.program) for task in tasks]
-        shown, templates = evaluation.sees_solution, evaluation.templates
-        return ask_for_asserts(wanted, policy, generate, templates, spec.num_tests, done, sees_solution=shown)
+        shows = evaluation.sees_solution
+        wanted = [((task.id, 0), task.id, task.question, task.program if shows else None) for task in tasks]
+        return ask_for_asserts(wanted, policy, generate, evaluation.templates, spec.num_tests, done)
 
     rounds = range(1 if spec.num_tests else benchmark.num_tests)
     texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], ask)

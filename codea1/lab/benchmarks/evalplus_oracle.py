@@ -107,14 +107,11 @@ class Oracle:
         if expected.is_comparable and value.compared and value.compared == expected.compared:
             return True
         out = _decoded_or_none(value)
-        atol = self._atol_at(index)
+        atol = FLOAT_ATOL if self._atol == 0 and index >= self._first_float else self._atol
         with contextlib.suppress(ValueError, OverflowError):  # of inputs for which a rule has no answer
             if self._special and _is_alternative(self._special, self._inputs[index], out, atol):
                 return True
         return atol != 0 and value.type_name == expected.type_name and is_close(out, expected.value, atol=atol)
-
-    def _atol_at(self, index: int) -> float:
-        return FLOAT_ATOL if self._atol == 0 and index >= self._first_float else self._atol
 
 
 def is_floats(value: Any) -> bool:

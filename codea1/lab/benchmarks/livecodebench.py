@@ -173,20 +173,15 @@ class ExpectedValues:
             raise ValueError("it has a NaN")
         is_large = [len(encode_canonical(value)) > DESCRIBED_BYTES for value in values]
         self._digests = [value_digest(value) if large else None for value, large in zip(values, is_large, strict=True)]
-        self._compared = [
-            {_canonical_digest(value) for value in ([value, tuple(value)] if isinstance(value, list) else [value])}
-            for value in values
-        ]
+        alike = [[value, tuple(value)] if isinstance(value, list) else [value] for value in values]
+        encoded = [map(encode_canonical, forms) for forms in alike]
+        self._compared = [{blake2b(form, digest_size=16).digest() for form in forms} for forms in encoded]
 
     def agrees(self, index: int, digest: bytes, seconds: float) -> bool:
         return digest == self._digests[index]
 
     def accepts(self, index: int, value: Description) -> bool:
         return value.compared in self._compared[index]
-
-
-def _canonical_digest(value: Any) -> bytes:
-    return blake2b(encode_canonical(value), digest_size=16).digest()
 
 
 def same_lines(printed: str, expected: str) -> bool:

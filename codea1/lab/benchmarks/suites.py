@@ -31,8 +31,6 @@ from codea1.sandbox.isolation import AUTO
 
 FILES = ("suites", "results")
 
-Suites = Mapping[str, Sequence[str]]  # tests by task
-
 
 def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
     """Measures, prints the table and writes evaluations/NAME.json; all hosts answer, and the main one judges.
@@ -116,8 +114,8 @@ def _not_importable(benchmark: SuiteBenchmark, tasks: Sequence[SuiteTask]) -> di
 
 def _written(
     evaluation: Evaluation, benchmark: SuiteBenchmark, tasks: Sequence[SuiteTask], folder: EvaluationFolder | None
-) -> Suites:
-    """Returns what the Test LLM writes, or wrote before this was cut off."""
+) -> Mapping[str, Sequence[str]]:
+    """Returns the tests of each task that the Test LLM writes, or wrote before this was cut off."""
     spec = evaluation.spec
 
     def ask(policy: Policy, done: Mapping[Key, str]) -> Iterator[tuple[Key, str]]:
@@ -140,8 +138,6 @@ def _written(
                 suites[task.id] = suite_of_asserts(texts[task.id, 0], task.entry_point)
     return suites
 
-
-Generate = Callable[[Sequence[Request]], Iterator[Sample]]
 
 SYSTEM = (
     "You write test functions in Python. Your whole answer is one Python function: no explanation before or after it, "
@@ -182,7 +178,7 @@ def ask_in_rounds(
     benchmark: SuiteBenchmark,
     tasks: Sequence[SuiteTask],
     policy: Policy,
-    generate: Generate,
+    generate: Callable[[Sequence[Request]], Iterator[Sample]],
     done: Mapping[Key, str],
 ) -> Iterator[tuple[Key, str]]:
     """Asks for suites of one test per round, K rounds, each shown the tests before it, as both benchmarks do it.

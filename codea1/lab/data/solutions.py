@@ -167,13 +167,14 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
     if passed < min_passed:
         detail = f"it passes {passed:.0%} of them"
         return RowOutcome("", question.id, reason=FAILS, detail=detail, passed=passed)
-    exposed = []
+    mutants = []
     for mutant in question.mutants:
-        exposed.append((yield from _is_exposed(judge, mutant, tried.held, passes)))
+        if (yield from _is_exposed(judge, mutant, tried.held, passes)):
+            mutants.append(mutant)
     kept = replace(
         question,
         golden_tests=tuple(test.text for test in tried.held),
-        mutants=tuple(mutant for mutant, is_exposed in zip(question.mutants, exposed, strict=True) if is_exposed),
+        mutants=tuple(mutants),
         check_script=script if passes else None,
     )
     return RowOutcome(
@@ -181,7 +182,7 @@ def outcome_of(solved: Solved, answers_are_json: bool, grader: Grader, min_passe
         question.id,
         question=kept,
         lost_script=lost_script,
-        unexposed=exposed.count(False),
+        unexposed=len(question.mutants) - len(mutants),
         unread=solved.unread,
         passed=passed,
         dropped=dropped,

@@ -162,7 +162,17 @@ def golden_lessons(questions: Sequence[Question], templates: PromptTemplates, nu
     tested = [(question, tests) for question, tests in known if tests]
     if not tested:
         raise BadInput(f"none of the {len(questions)} training questions has a golden test that is an assert.")
-    return lambda seed: _golden_chats(tested, templates, num_tests, seed)
+
+    def lessons(seed: str) -> Iterator[Chat]:
+        rng = random.Random(f"lessons/{seed}")
+        while True:
+            question, tests = rng.choice(tested)
+            program = rng.choice(question.mutants or (question.ground_truth,))
+            suite = "\n".join(rng.sample(tests, min(num_tests, len(tests))))
+            prompt = test_messages(templates, question, program, num_tests)
+            yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]
+
+    return lessons
 
 
 def suite_alone(tokenizer: ChatTokenizer, chat: Chat) -> Document:
@@ -170,15 +180,3 @@ def suite_alone(tokenizer: ChatTokenizer, chat: Chat) -> Document:
     prompt = tokenizer.encode_chat(chat[:-1])
     answer = [*tokenizer.encode(chat[-1]["content"]), tokenizer.end_id]
     return prompt + answer, [0] * len(prompt) + [1] * len(answer)
-
-
-def _golden_chats(
-    tested: Sequence[tuple[Question, list[str]]], templates: PromptTemplates, num_tests: int, seed: str
-) -> Iterator[Chat]:
-    rng = random.Random(f"lessons/{seed}")
-    while True:
-        question, tests = rng.choice(tested)
-        program = rng.choice(question.mutants or (question.ground_truth,))
-        suite = "\n".join(rng.sample(tests, min(num_tests, len(tests))))
-        prompt = test_messages(templates, question, program, num_tests)
-        yield [*prompt, {"role": "assistant", "content": f"```python\n{suite}\n```"}]

@@ -194,14 +194,7 @@ def random_input(composition: Composition, lengths: tuple[int, ...], rng: random
     return (draw(composition.world.elements, k=rng.choice(lengths)),)
 
 
-class _Raised:
-    """The outcome of a call that raised, equal to no value."""
-
-    def __repr__(self) -> str:
-        return "RAISED"
-
-
-RAISED = _Raised()
+RAISED = object()  # the outcome of a call that raised, equal to no value
 
 
 @lru_cache(maxsize=1 << 16)

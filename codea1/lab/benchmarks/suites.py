@@ -58,15 +58,10 @@ def evaluate_suites(spec: EvaluationSpec, hosts: Hosts) -> None:
         def settings() -> dict[str, Any]:
             if given is not None:
                 return {"completions": spec.completions, "suites": settings_digest([*given.items()])}
-            sampling = spec.sampling  # its `samples` is of programs
             asked = {"in_rounds": False, "num_tests": spec.num_tests} if spec.num_tests else {"in_rounds": True}
-            return {
-                **evaluation.settings_of_policy("test", spec.test_model),
-                **asked,
-                "temperature": sampling.temperature,
-                "top_p": sampling.top_p,
-                "seed": sampling.seed,
-            }
+            sampling = asdict(spec.sampling)
+            del sampling["samples"]  # which are of programs
+            return {**evaluation.settings_of_policy("test", spec.test_model), **asked, **sampling}
 
         folder = stack.enter_context(evaluation.folder(benchmark.name, settings, FILES))
         suites = given if given is not None else _written(evaluation, benchmark, tasks, folder)
@@ -128,14 +123,12 @@ def _written(
 
     rounds = range(1 if spec.num_tests else benchmark.num_tests)
     texts = evaluation.ask_for_texts(folder, [(task.id, n) for task in tasks for n in rounds], ask)
+    if spec.num_tests:
+        answered = [task for task in tasks if (task.id, 0) in texts]
+        return {task.id: suite_of_asserts(texts[task.id, 0], task.entry_point) for task in answered}
     suites: dict[str, list[str]] = defaultdict(list)
-    if not spec.num_tests:
-        for (task_id, _), text in sorted(texts.items()):
-            suites[task_id].append(text)
-    else:
-        for task in tasks:
-            if (task.id, 0) in texts:
-                suites[task.id] = suite_of_asserts(texts[task.id, 0], task.entry_point)
+    for (task_id, _), text in sorted(texts.items()):
+        suites[task_id].append(text)
     return suites
 
 

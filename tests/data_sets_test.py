@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from etils import epath
@@ -107,17 +107,10 @@ ROWS: dict[str, dict[str, Any]] = {
 NAMED = format_of_json("task", "code", "cases", "f")
 
 
-@dataclass(frozen=True)
-class Converted:
+class Converted(NamedTuple):
     outcomes: list[RowOutcome]
-
-    @property
-    def kept(self) -> list[Question]:
-        return [outcome.question for outcome in self.outcomes if outcome.question]
-
-    @property
-    def left_out(self) -> list[RowOutcome]:
-        return [outcome for outcome in self.outcomes if not outcome.question]
+    kept: list[Question]
+    left_out: list[RowOutcome]
 
 
 @pytest.fixture(scope="module")
@@ -132,7 +125,9 @@ def convert(pool: SandboxPool, tmp_path_factory: pytest.TempPathFactory) -> Call
         placed = ((f"row {number}", row) for number, row in enumerate(rows))
         format = FORMATS[form] if isinstance(form, str) else form
         parts = Parts(epath.Path(tmp_path_factory.mktemp("parts")), {})
-        return Converted(converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None, parts))
+        outcomes = converted(format, placed, NearDuplicates([]), Grader(pool), lambda: None, parts)
+        kept = [outcome.question for outcome in outcomes if outcome.question]
+        return Converted(outcomes, kept, [outcome for outcome in outcomes if not outcome.question])
 
     return run
 

@@ -2,8 +2,9 @@
 
 import ast
 import keyword
+import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from codea1.values import NotPlainData, TooLarge, decode_exact, encode_exact
@@ -42,7 +43,7 @@ class Call:
     def text(self) -> str:
         """The call as Python source, e.g. `f([1, 2], k=3)`, without its form."""
         positional, named = decode_exact(self.arguments)
-        parts = [source_of(value) for value in positional]
+        parts = [*map(source_of, positional)]
         parts += [_write_keyword(name, value) for name, value in named.items()]
         return f"{self.function}({', '.join(parts)})"
 
@@ -126,53 +127,33 @@ def write_test(call: str, answer: str, form: str = "") -> str:
 
 def source_of(value: object) -> str:
     """Returns Python source of plain data; read again, it gives the same value wherever literals can write it."""
-    writer = _WRITERS.get(type(value), repr)
-    return writer(value)
+    match value:
+        case int() if value.bit_length() >= 4_000:
+            return hex(value)  # Python refuses to write or read integers of more than 4,300 decimal digits in decimal
+        case float() if not math.isfinite(value):
+            return f"float('{value!r}')"
+        case complex():
+            return f"complex({source_of(value.real)}, {source_of(value.imag)})"
+        case list():
+            return f"[{_items(value)}]"
+        case tuple():
+            return f"({_items(value)},)" if len(value) == 1 else f"({_items(value)})"
+        case set() if value:
+            # Set order depends on the process for text; the order of encodings does not.
+            return "{" + _items(sorted(value, key=encode_exact)) + "}"
+        case frozenset():
+            return f"frozenset({source_of(set(value)) if value else ''})"
+        case dict():
+            return "{" + ", ".join(f"{source_of(key)}: {source_of(item)}" for key, item in value.items()) + "}"
+        case deque():
+            return f"deque([{_items(value)}])"
+    return repr(value)
+
+
+def _items(values: Iterable) -> str:
+    return ", ".join(map(source_of, values))
 
 
 def _write_keyword(name: str, value: object) -> str:
     writable = name.isidentifier() and not keyword.iskeyword(name)
     return f"{name}={source_of(value)}" if writable else f"**{{{name!r}: {source_of(value)}}}"
-
-
-def _items(values: Iterable) -> str:
-    return ", ".join(source_of(value) for value in values)
-
-
-def _write_int(value: int) -> str:
-    # Python refuses to write or read integers of more than 4,300 decimal digits; hexadecimal has no such limit.
-    return repr(value) if value.bit_length() < 4_000 else hex(value)
-
-
-def _write_float(value: float) -> str:
-    return repr(value) if value - value == 0 else f"float('{value!r}')"
-
-
-def _write_complex(value: complex) -> str:
-    return f"complex({_write_float(value.real)}, {_write_float(value.imag)})"
-
-
-def _write_tuple(value: tuple) -> str:
-    return f"({_items(value)},)" if len(value) == 1 else f"({_items(value)})"
-
-
-def _write_set(value: set) -> str:
-    # Set order depends on the process for text; the order of encodings does not.
-    return "{" + _items(sorted(value, key=encode_exact)) + "}" if value else "set()"
-
-
-def _write_dict(value: dict) -> str:
-    return "{" + ", ".join(f"{source_of(key)}: {source_of(item)}" for key, item in value.items()) + "}"
-
-
-_WRITERS: dict[type, Callable[..., str]] = {
-    int: _write_int,
-    float: _write_float,
-    complex: _write_complex,
-    list: lambda value: f"[{_items(value)}]",
-    tuple: _write_tuple,
-    set: _write_set,
-    frozenset: lambda value: f"frozenset({_write_set(set(value)) if value else ''})",
-    dict: _write_dict,
-    deque: lambda value: f"deque([{_items(value)}])",
-}

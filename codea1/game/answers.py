@@ -5,7 +5,6 @@ nothing and never raises.
 """
 
 import ast
-import contextlib
 import re
 import string
 import textwrap
@@ -20,10 +19,11 @@ from codea1.game.asserts import (
     read_statement,
     split_groups,
     split_statements,
+    tree_of,
 )
 from codea1.game.forms import Reader
 from codea1.values.entry_points import PROGRAMS, class_and_method
-from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
+from codea1.values.literals import MAX_SOURCE_BYTES, Budget
 
 MAX_SUITE_CHARS = 64_000  # of the Test LLM's text that are read; 4,096 tokens rarely reach a third
 MAX_ASSERTS = 128  # of one suite that are read
@@ -32,6 +32,7 @@ THOUGHT_BEGINS, THOUGHT_ENDS = "<think>", "</think>"  # around what a thinking m
 
 _FENCE = "```"
 _PYTHON_FENCE = "```python"
+_PYTHON_BLOCK = re.compile(rf"{_PYTHON_FENCE}(.*?){_FENCE}", re.DOTALL)  # closed
 _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILINE)  # that a program may begin with
 _BEGINS = re.compile(r"(?:import|from|def|async def|class)\s+\w|@\w")  # such a statement
 # The first block that is closed: by a fence that is not indented by four more, as one in the program's docstring is.
@@ -198,23 +199,14 @@ def _dedented(source: str) -> str:
 
 def _is_python(source: str) -> bool:
     """Returns whether a source parses, or is too long to try."""
-    if len(source) > MAX_SOURCE_BYTES:
-        return True
-    try:
-        parse_source(source)
-    except NotLiteral:
-        return False
-    return True
+    return len(source) > MAX_SOURCE_BYTES or tree_of(source) is not None
 
 
 def _is_stub(source: str, entry_point: str) -> bool:
     """Returns whether a source declares a function or method and leaves its body out."""
-    try:
-        nodes = list(ast.walk(parse_source(source)))
-    except NotLiteral:
-        return False
-    name = entry_point.rpartition(".")[2]
-    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    tree, name = tree_of(source), entry_point.rpartition(".")[2]
+    nodes = ast.walk(tree) if tree else ()
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
     bodies = [node.body for node in functions if node.name == name]
     return bool(bodies) and all(_is_left_out(statement) for body in bodies for statement in body)
 
@@ -269,7 +261,10 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
         reader = Reader(entry_point, budget)
         read = (read_group(group, reader, fenced=fenced) for source in sources for group in split_groups(source))
     else:
-        fenced, statements = _statements(text)
+        blocks = _PYTHON_BLOCK.findall(text)
+        fenced = bool(blocks)
+        lines = (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
+        statements = split_statements("\n".join(blocks)) if fenced else lines
         inlined: Inlined = {}
         read = (read_statement(statement, entry_point, inlined, budget, fenced=fenced) for statement in statements)
     for asserts_read in read:
@@ -278,14 +273,6 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
             break
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)
     return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), fenced, num_nonprintable / max(len(answer), 1))
-
-
-def _statements(text: str) -> tuple[bool, Iterator[str]]:
-    """Returns whether a text has closed ```python blocks, and their statements, or else its lines of asserts."""
-    blocks = list(_python_blocks(text))
-    if blocks:
-        return True, split_statements("\n".join(blocks))
-    return False, (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
 
 
 def _code(text: str) -> tuple[list[str], bool]:
@@ -298,8 +285,7 @@ def _code(text: str) -> tuple[list[str], bool]:
     blocks = [block for block in _code_blocks(_opened(text, _TEST.search)) if block.is_python]
     if tests := [block for block in blocks if _TEST.search(block.source)]:
         return [block.source for block in blocks], all(block.is_closed for block in tests)
-    with contextlib.suppress(NotLiteral):
-        parse_source(text)
+    if tree_of(text):
         return [text], False
     return [_unquoted(match) for line in text.split("\n") if (match := _LINE.match(line))], False
 
@@ -309,19 +295,5 @@ def _unquoted(line: re.Match[str]) -> str:
     quote, source = line.groups()
     if not quote:
         return source
-    try:
-        parse_source(first := source.partition(quote)[0])
-        return first
-    except NotLiteral:
-        return source.rpartition(quote)[0]
-
-
-def _python_blocks(text: str) -> Iterator[str]:
-    end = 0
-    while (opened := text.find(_PYTHON_FENCE, end)) >= 0:
-        start = opened + len(_PYTHON_FENCE)
-        closed = text.find(_FENCE, start)
-        if closed < 0:
-            return
-        yield text[start:closed]
-        end = closed + len(_FENCE)
+    first = source.partition(quote)[0]
+    return first if tree_of(first) else source.rpartition(quote)[0]

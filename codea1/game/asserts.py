@@ -5,20 +5,20 @@ not count as a test carries the reason.
 """
 
 import ast
-import contextlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from codea1.game.calls import MAX_VALUE_BYTES, NOT_ENTRY_POINT, Call, CallTest, Rejected, read_answer, read_call
-from codea1.game.forms import CHAINED, NO_CALL, NO_COMPARISON, OPERATORS, Claim, Reader
+from codea1.game.forms import CHAINED, NO_CALL, NO_COMPARISON, OPERATORS, Claim, Reader, claim_of
 from codea1.game.question import Question, Signature
 from codea1.sandbox.host.grading import GroundTruthAnswer
 from codea1.values.entry_points import WITHIN, same_answer
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
+_Seen = dict[bytes, set[bytes]]  # the inputs of a suite's asserts so far, each with its answers: see `Signature.key`
 
 UNREADABLE = "does not parse"
 NOT_ONE_ASSERT = "not a single assert"
@@ -96,10 +96,9 @@ def split_statements(text: str) -> Iterator[str]:
     beyond MAX_SOURCE_BYTES, and so will not be read, ends there. Linear in the length of the text.
     """
     lines: list[str] = []
-    size = depth = 0
-    quote = ""
+    size, depth, quote, ends = 0, 0, "", False
     for line in text.split("\n"):
-        if lines and line.lstrip().startswith(("assert ", "assert(")):
+        if lines and (ends or line.lstrip().startswith(("assert ", "assert("))):
             yield "\n".join(lines)
             lines, size, depth, quote = [], 0, 0, ""
         if not lines and not line.strip():
@@ -107,10 +106,7 @@ def split_statements(text: str) -> Iterator[str]:
         lines.append(line)
         size += len(line) + 1
         depth, quote = _scan(line, depth, quote)
-        complete = depth <= 0 and not quote and not line.endswith("\\")
-        if complete or size > MAX_SOURCE_BYTES:
-            yield "\n".join(lines)
-            lines, size, depth, quote = [], 0, 0, ""
+        ends = (depth <= 0 and not quote and not line.endswith("\\")) or size > MAX_SOURCE_BYTES
     if lines:
         yield "\n".join(lines)
 
@@ -133,16 +129,22 @@ def _scan(line: str, depth: int, quote: str) -> tuple[int, str]:
     return depth, quote if len(quote) == 3 else ""
 
 
+def tree_of(source: str) -> ast.Module | None:
+    """Returns the syntax tree of a source; None where it is too long, or not Python."""
+    try:
+        return parse_source(source)
+    except NotLiteral:
+        return None
+
+
 def split_groups(text: str) -> Iterator[list[str]]:
     """Yields the statements of `text` in groups that can be parsed: one, with those that are indented below it.
 
     Its decorators belong to it. A text with triple quotes is one group, if it is Python: strings may hold asserts.
     """
-    if '"""' in text or "'''" in text:
-        with contextlib.suppress(NotLiteral):
-            parse_source(text)
-            yield [text]
-            return
+    if ('"""' in text or "'''" in text) and tree_of(text):
+        yield [text]
+        return
     group: list[str] = []
     is_decorated = False  # by all that the group has so far
     for statement in split_statements(text):
@@ -197,13 +199,17 @@ def read_group(group: Sequence[str], reader: Reader, *, fenced: bool) -> list[Pa
         if len(group) > 1:
             return [item for statement in group for item in read_group([statement], reader, fenced=fenced)]
         reader.forget_all()
-        if not source.startswith("assert"):
-            return []
-        return [ParsedAssert(source[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)]
+        return _unreadable(source, fenced=fenced)
     if len(body) == 1 and [claim.node for claim in claims] == body:
         return [_parsed(claims[0], source, fenced=fenced)]
     lines = source.encode().split(b"\n")
     return [_parsed(claim, _written(claim.node, lines), fenced=fenced) for claim in claims]
+
+
+def _unreadable(source: str, *, fenced: bool) -> list[ParsedAssert]:
+    """Returns what does not parse, where it would be an assert."""
+    is_assert = source.startswith("assert")
+    return [ParsedAssert(source[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)] if is_assert else []
 
 
 def _written(node: ast.stmt, lines: Sequence[bytes]) -> str:
@@ -236,19 +242,16 @@ def read_statement(
         `assert <call> <operator> ...` instead of counting it.
     """
     statement = statement.strip()
-    try:
-        body = parse_source(statement).body
-    except NotLiteral:
-        if not statement.startswith("assert"):
-            return []
-        return [ParsedAssert(statement[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)]
+    tree = tree_of(statement)
+    if tree is None:
+        return _unreadable(statement, fenced=fenced)
     asserts = []
-    for node in body:
-        if isinstance(node, ast.Assert):
-            source = statement if len(body) == 1 else _unparse(node, statement)
-            asserts.append(_read_assert(node, source, entry_point, inlined, budget, fenced=fenced))
-            continue
+    for node in tree.body:
         match node:
+            case ast.Assert():
+                source = statement if len(tree.body) == 1 else _unparse(node, statement)
+                claim = _read_assert(node, entry_point, inlined, budget)
+                asserts.append(_parsed(claim, source, fenced=fenced))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 inlined[name] = value
     return asserts
@@ -261,43 +264,33 @@ def _unparse(node: ast.Assert, statement: str) -> str:
         return statement
 
 
-def _read_assert(
-    node: ast.Assert, source: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
-) -> ParsedAssert:
+def _read_assert(node: ast.Assert, entry_point: str, inlined: Inlined, budget: Budget) -> Claim:
     compare = node.test
     if not isinstance(compare, ast.Compare):
-        return ParsedAssert(source, rejection=NO_COMPARISON, dropped=fenced)
-    first, *others = compare.ops
+        return Claim(node, rejection=NO_COMPARISON)
     if not isinstance(compare.left, ast.Call):
-        return ParsedAssert(source, rejection=NO_CALL, dropped=fenced)
+        return Claim(node, rejection=NO_CALL)
+    first, *others = compare.ops
     operator = OPERATORS[type(first)]
     reasons = [CHAINED] if others else [] if operator == "==" else [f"operator {operator}"]
     call = _read_call(compare.left, entry_point, inlined, budget)
     answer = read_answer(compare.comparators[0], entry_point, budget)
-    reasons += [part.reason for part in (call, answer) if isinstance(part, Rejected)]
-    return ParsedAssert(
-        source,
-        None if isinstance(call, Rejected) else call,
-        None if isinstance(answer, Rejected) else answer,
-        "; ".join(reasons),
-    )
+    return claim_of(node, call, answer, reasons)
 
 
 def _read_call(node: ast.Call, entry_point: str, inlined: Inlined, budget: Budget) -> Call | Rejected:
-    if not _calls(node, entry_point):
+    match node.func:
+        case ast.Name(id=function):
+            pass
+        case ast.Attribute(value=ast.Call(func=ast.Name(id=owner), args=[], keywords=[]), attr=name):
+            function = f"{owner}().{name}"
+        case _:
+            function = ""
+    if function != entry_point:
         return Rejected(NOT_ENTRY_POINT)
     arguments = [_inline(argument, inlined) for argument in node.args]
     keywords = [ast.keyword(keyword.arg, _inline(keyword.value, inlined)) for keyword in node.keywords]
     return read_call(ast.Call(node.func, arguments, keywords), entry_point, budget)
-
-
-def _calls(node: ast.expr, entry_point: str) -> bool:
-    match node:
-        case ast.Call(func=ast.Name(id=name)):
-            return name == entry_point
-        case ast.Call(func=ast.Attribute(value=ast.Call(func=ast.Name(id=owner), args=[], keywords=[]), attr=name)):
-            return f"{owner}().{name}" == entry_point
-    return False
 
 
 def _inline(node: ast.expr, inlined: Inlined) -> ast.expr:
@@ -321,16 +314,13 @@ def mark_official(
     anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not plain
     data is a wrong one. The reference compares calls AS_WRITTEN.
     """
-    marked = []
-    seen: dict[bytes, set[bytes]] = {}
-    for item in asserts:
-        if item.dropped:
-            marked.append(MarkedAssert(item, Mark.DROPPED, item.rejection))
-        elif item.call is None:
-            marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
-        else:
-            marked.append(_mark_call(item, answers[item.call], signature, seen, run_wrong=True))
-    return marked
+    seen: _Seen = {}
+    return [
+        MarkedAssert(item, Mark.DROPPED, item.rejection)
+        if item.dropped
+        else _mark(item, answers, signature, seen, run_wrong=True)
+        for item in asserts
+    ]
 
 
 def mark_strict(
@@ -341,30 +331,27 @@ def mark_strict(
     A test is right when its input is unique under the signature, it is on the entry point, with plain-data arguments,
     and states with `==` the ground truth's own answer.
     """
-    marked = []
-    seen: dict[bytes, set[bytes]] = {}
-    for item in asserts[:num_tests]:
-        if item.rejection or item.call is None:
-            marked.append(MarkedAssert(item, Mark.REJECTED, item.rejection))
-        else:
-            marked.append(_mark_call(item, answers[item.call], signature, seen, run_wrong=False))
+    seen: _Seen = {}
+    marked = [
+        MarkedAssert(item, Mark.REJECTED, item.rejection)
+        if item.rejection
+        else _mark(item, answers, signature, seen, run_wrong=False)
+        for item in asserts[:num_tests]
+    ]
     return marked + [MarkedAssert(item, Mark.SURPLUS) for item in asserts[num_tests:]]
 
 
-def _mark_call(
-    item: ParsedAssert,
-    answer: GroundTruthAnswer,
-    signature: Signature,
-    seen: dict[bytes, set[bytes]],
-    *,
-    run_wrong: bool,
+def _mark(
+    item: ParsedAssert, answers: Mapping[Call, GroundTruthAnswer], signature: Signature, seen: _Seen, *, run_wrong: bool
 ) -> MarkedAssert:
-    """Marks an assert whose call is data by the answer to it; adds its input to those `seen` in the suite.
+    """Marks an assert by the answer to its call, if that is data; adds its input to those `seen` in the suite.
 
     An input counts once, in whatever form its answers are compared: two forms may check the same. A wrong answer with a
     tolerance does not run: the tolerance was bounded by the stated number, and may be any multiple of the true one.
     """
-    assert item.call is not None
+    if item.call is None:
+        return MarkedAssert(item, Mark.REJECTED, item.rejection)
+    answer = answers[item.call]
     if not answer.usable:
         return MarkedAssert(item, Mark.INFRA if answer.reason == "infra" else Mark.UNUSABLE, answer.reason)
     if len(answer.value) > MAX_VALUE_BYTES:

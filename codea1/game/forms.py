@@ -73,6 +73,17 @@ class Claim:
     rejection: str = ""  # why it is no test; empty where it is one
 
 
+def claim_of(node: ast.stmt, call: Call | Rejected, answer: bytes | Rejected, reasons: Iterable[str]) -> Claim:
+    """Returns the claim that a call gives an answer; `reasons` are why it is no test, besides those of the two."""
+    reasons = [*reasons, *(part.reason for part in (call, answer) if isinstance(part, Rejected))]
+    return Claim(
+        node,
+        None if isinstance(call, Rejected) else call,
+        None if isinstance(answer, Rejected) else answer,
+        "; ".join(reasons),
+    )
+
+
 class Reader:
     """Reads the statements of a suite in order."""
 
@@ -342,13 +353,7 @@ class Reader:
         """Returns the claim that an answer, in a form, is a value; `reasons` are why it is no test."""
         call = self._call(form, asked)
         answer = read_answer(value, self._entry_point, self._budget, self._values)
-        reasons = [*reasons, *(part.reason for part in (call, answer) if isinstance(part, Rejected))]
-        return Claim(
-            node,
-            None if isinstance(call, Rejected) else call,
-            None if isinstance(answer, Rejected) else answer,
-            "; ".join(reasons),
-        )
+        return claim_of(node, call, answer, reasons)
 
     def _call(self, form: str, asked: _Asked) -> Call | Rejected:
         if isinstance(asked, ast.Call):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from codea1.game.answers import parse_suite
-from codea1.game.asserts import Mark, Rejected, mark_official, parse_assert
+from codea1.game.asserts import Mark, Rejected, parse_assert
 from codea1.game.grading import Judge, grade_suites
 from codea1.game.question import Question, read_signature
 from codea1.game.rewards import REWARDS
@@ -123,14 +123,14 @@ def test_the_ground_truths_answer_is_the_middle_of_a_tolerance(grader):
     parsed = parse_suite("assert abs(f(1) - 2.009) < 0.01", "f", all_forms=True)
     (call,) = [item.call for item in parsed.asserts]
     answers = {call: grader.ground_truth("def f(n): return 2.0", [call]).result(60)[0]}
-    (marked,) = mark_official(parsed.asserts, answers, read_signature("def f(n): return 2.0", "f"))
+    (marked,) = REWARDS["official"](0.5, 1).mark(parsed, answers, read_signature("def f(n): return 2.0", "f"))
     assert (marked.mark, marked.test.text) == (Mark.RIGHT, "assert abs(f(1) - 2.0) < 0.01")
     for returned, verdict in (("1.995", "pass"), ("2.015", "fail")):
         assert grader.grade(f"def f(n): return {returned}", [marked.test]).result(60).verdicts == [verdict]
     # A wrong answer's tolerance is of its own size: around the right one anything would pass.
     parsed = parse_suite("assert abs(f(1) - 1e9) < 1e6", "f", all_forms=True)
     answers = {item.call: answers[call] for item in parsed.asserts}
-    (marked,) = mark_official(parsed.asserts, answers, read_signature("def f(n): return 2.0", "f"))
+    (marked,) = REWARDS["official"](0.5, 1).mark(parsed, answers, read_signature("def f(n): return 2.0", "f"))
     assert (marked.mark, marked.test) == (Mark.WRONG_ANSWER, None)
 
 

@@ -1,4 +1,4 @@
-"""Asserts: read as data, and marked by the ground truth's answers under the official or the strict rule.
+"""Asserts: read as data, and marked by the ground truth's answers.
 
 Text is split into statements, and a statement read as the call that it makes and the answer that it states. What does
 not count as a test carries the reason.
@@ -18,7 +18,7 @@ from codea1.values.entry_points import WITHIN, same_answer
 from codea1.values.literals import MAX_SOURCE_BYTES, Budget, NotLiteral, parse_source
 
 Inlined = dict[str, ast.expr]  # names that were assigned before, with their expressions
-_Seen = dict[bytes, set[bytes]]  # the inputs of a suite's asserts so far, each with its answers: see `Signature.key`
+Seen = dict[bytes, set[bytes]]  # the inputs of a suite's asserts so far, each with its answers: see `Signature.key`
 
 UNREADABLE = "does not parse"
 NOT_ONE_ASSERT = "not a single assert"
@@ -303,46 +303,8 @@ def golden_tests(question: Question) -> list[CallTest]:
     return [test for test in parsed if not isinstance(test, Rejected)]
 
 
-def mark_official(
-    asserts: Sequence[ParsedAssert], answers: Mapping[Call, GroundTruthAnswer], signature: Signature
-) -> list[MarkedAssert]:
-    """Marks every assert as the Code-A1 reference implementation does.
-
-    Any comparison is a claim of equality. A call that the ground truth answers is usable with the ground truth's
-    value, whatever the assert states: a wrong answer costs validity and the test runs. Asserts beyond the number
-    asked for are marked like the others. What the reference would execute but is not data is not executed: a call of
-    anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not plain
-    data is a wrong one. The reference compares calls AS_WRITTEN.
-    """
-    seen: _Seen = {}
-    return [
-        MarkedAssert(item, Mark.DROPPED, item.rejection)
-        if item.dropped
-        else _mark(item, answers, signature, seen, run_wrong=True)
-        for item in asserts
-    ]
-
-
-def mark_strict(
-    asserts: Sequence[ParsedAssert], answers: Mapping[Call, GroundTruthAnswer], signature: Signature, num_tests: int
-) -> list[MarkedAssert]:
-    """Marks the first `num_tests` asserts; only right tests run, and no later assert counts for anything.
-
-    A test is right when its input is unique under the signature, it is on the entry point, with plain-data arguments,
-    and states with `==` the ground truth's own answer.
-    """
-    seen: _Seen = {}
-    marked = [
-        MarkedAssert(item, Mark.REJECTED, item.rejection)
-        if item.rejection
-        else _mark(item, answers, signature, seen, run_wrong=False)
-        for item in asserts[:num_tests]
-    ]
-    return marked + [MarkedAssert(item, Mark.SURPLUS) for item in asserts[num_tests:]]
-
-
-def _mark(
-    item: ParsedAssert, answers: Mapping[Call, GroundTruthAnswer], signature: Signature, seen: _Seen, *, run_wrong: bool
+def mark(
+    item: ParsedAssert, answers: Mapping[Call, GroundTruthAnswer], signature: Signature, seen: Seen, *, run_wrong: bool
 ) -> MarkedAssert:
     """Marks an assert by the answer to its call, if that is data; adds its input to those `seen` in the suite.
 

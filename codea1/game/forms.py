@@ -130,7 +130,10 @@ class Reader:
     def _read(self, node: ast.stmt) -> None:
         match node:
             case ast.Assert(test=test):
-                self._claim(node, test)
+                claim = self._stated(node, test)
+                self._claims.append(claim)
+                if claim.call is None and self._may_change(test):
+                    self.forget_all()
             case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)) as call) if (
                 name.startswith("assert")
             ):
@@ -164,8 +167,20 @@ class Reader:
                 blocks = [node.body, *(handler.body for handler in handlers), node.orelse]
                 reason = IN_TRY if handlers else ""
                 self._walk_blocks(*((reason, inner) for inner in blocks), ("", node.finalbody))
+            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
+                self._assign(target, value)
+            case ast.Assign(targets=targets, value=value) if all(isinstance(target, ast.Name) for target in targets):
+                self._assign(ast.Tuple(targets), value)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                for alias in aliases:
+                    self._forget((alias.asname or alias.name).partition(".")[0])
+                if any(alias.name == "*" for alias in aliases):
+                    self.forget_all()
+            case ast.Expr() | ast.Pass() | ast.AnnAssign() | ast.Return():
+                if self._may_change(node):
+                    self.forget_all()
             case _:
-                self._follow(node)
+                self.forget_all()
 
     def _walk_blocks(self, *blocks: tuple[str, Iterable[ast.stmt]]) -> None:
         """Reads blocks, each with why it has no tests, of which any may have run before another."""
@@ -198,24 +213,6 @@ class Reader:
             self.forget_all()
         else:
             self._names, self._values, self._is_forgotten = names, values, before
-
-    def _follow(self, node: ast.stmt) -> None:
-        """Follows a statement that claims nothing."""
-        match node:
-            case ast.Assign(targets=[target], value=value) | ast.AnnAssign(target=target, value=ast.expr() as value):
-                self._assign(target, value)
-            case ast.Assign(targets=targets, value=value) if all(isinstance(target, ast.Name) for target in targets):
-                self._assign(ast.Tuple(targets), value)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                for alias in aliases:
-                    self._forget((alias.asname or alias.name).partition(".")[0])
-                if any(alias.name == "*" for alias in aliases):
-                    self.forget_all()
-            case ast.Expr() | ast.Pass() | ast.AnnAssign() | ast.Return():
-                if self._may_change(node):
-                    self.forget_all()
-            case _:
-                self.forget_all()
 
     def _assign(self, target: ast.expr, value: ast.expr) -> None:
         targets, values = [target], [value]
@@ -306,20 +303,20 @@ class Reader:
                 return None
         return (form, asked) if (asked := self._asked(inner)) else None
 
-    def _claim(self, node: ast.stmt, test: ast.expr) -> None:
-        claim = self._stated(node, test)
-        self._claims.append(claim)
-        if claim.call is None and self._may_change(test):
-            self.forget_all()
-
     def _stated(self, node: ast.stmt, test: ast.expr) -> Claim:
         """Returns what holds where an expression is true."""
         match test:
             case ast.UnaryOp(op=ast.Not(), operand=operand) if asked := self._asked(operand):
                 return self._equal(node, TRUTH, asked, ast.Constant(False))
-            case ast.Compare(ops=[ast.Lt() | ast.LtE() as sign], comparators=[tolerance]):
-                if near := self._distance(test.left):
-                    return self._near(node, *near, OPERATORS[type(sign)], tolerance)
+            case ast.Compare(
+                left=ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left, ast.Sub(), right)], keywords=[]),
+                ops=[ast.Lt() | ast.LtE() as sign],
+                comparators=[tolerance],
+            ):
+                if pair := self._pair(left, right):
+                    width = self._number(tolerance)
+                    distance = math.nan if width is None else width
+                    return self._within(node, *pair, OPERATORS[type(sign)], lambda _: distance)
             case ast.Compare(ops=[ast.Eq()], comparators=[right]):
                 for left, other in ((test.left, right), (right, test.left)):
                     if _last_name(left) == "approx" and isinstance(left, ast.Call) and (asked := self._asked(other)):
@@ -351,32 +348,19 @@ class Reader:
 
     def _equal(self, node: ast.stmt, form: str, asked: _Asked, value: ast.expr, reasons: Sequence[str] = ()) -> Claim:
         """Returns the claim that an answer, in a form, is a value; `reasons` are why it is no test."""
-        call = self._call(form, asked)
+        call = asked
+        if isinstance(call, ast.Call):
+            call = read_call(call, self._entry_point, self._budget, self._values)
+        if isinstance(call, Call) and form:
+            call = replace(call, entry_point=f"{form} {self._entry_point}")
         answer = read_answer(value, self._entry_point, self._budget, self._values)
         return claim_of(node, call, answer, reasons)
-
-    def _call(self, form: str, asked: _Asked) -> Call | Rejected:
-        if isinstance(asked, ast.Call):
-            asked = read_call(asked, self._entry_point, self._budget, self._values)
-        if isinstance(asked, Call) and form:
-            return Call(f"{form} {self._entry_point}", asked.arguments)
-        return asked
 
     def _pair(self, left: ast.expr, other: ast.expr) -> tuple[_Asked, ast.expr] | None:
         """Returns which of two is the call's result, and the other."""
         if asked := self._asked(left):
             return asked, other
         return (asked, left) if (asked := self._asked(other)) else None
-
-    def _distance(self, node: ast.expr) -> tuple[_Asked, ast.expr] | None:
-        match node:
-            case ast.Call(func=ast.Name(id="abs"), args=[ast.BinOp(left=left, op=ast.Sub(), right=other)], keywords=[]):
-                return self._pair(left, other)
-        return None
-
-    def _near(self, node: ast.stmt, asked: _Asked, value: ast.expr, sign: str, tolerance: ast.expr) -> Claim:
-        width = self._number(tolerance)
-        return self._within(node, asked, value, sign, lambda _: math.nan if width is None else width)
 
     def _approximate(self, node: ast.stmt, asked: _Asked, approx: ast.Call) -> Claim:
         value, *positional = approx.args or [ast.Constant(None)]

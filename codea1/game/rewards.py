@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from codea1.game.answers import ExtractedProgram, ParsedSuite, extract_program, extract_python_block
-from codea1.game.asserts import MarkedAssert, mark_official, mark_strict
+from codea1.game.asserts import Mark, MarkedAssert, Seen, mark
 from codea1.game.calls import Call
 from codea1.game.outcomes import BLAMELESS, FAILED, SolutionOutcome, SuiteOutcome
 from codea1.game.question import AS_WRITTEN, Question, Signature, read_signature
@@ -133,7 +133,21 @@ class OfficialReward(Reward):
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_official(parsed.asserts, answers, signature)
+        """Marks every assert as the Code-A1 reference implementation does.
+
+        Any comparison is a claim of equality. A call that the ground truth answers is usable with the ground truth's
+        value, whatever the assert states: a wrong answer costs validity and the test runs. Asserts beyond the number
+        asked for are marked like the others. What the reference would execute but is not data is not executed: a call
+        of anything but the entry point, or with other arguments than plain data, is rejected, and an answer that is not
+        plain data is a wrong one. The reference compares calls AS_WRITTEN.
+        """
+        seen: Seen = {}
+        return [
+            MarkedAssert(item, Mark.DROPPED, item.rejection)
+            if item.dropped
+            else mark(item, answers, signature, seen, run_wrong=True)
+            for item in parsed.asserts
+        ]
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = [valid] * (alpha Val + (1 - alpha) Adv) - nonprintable ratio, with K as fixed denominator.
@@ -183,7 +197,15 @@ class StrictReward(Reward):
     def mark(
         self, parsed: ParsedSuite, answers: Mapping[Call, GroundTruthAnswer], signature: Signature
     ) -> list[MarkedAssert]:
-        return mark_strict(parsed.asserts, answers, signature, self.num_tests)
+        """Marks the first K asserts; only right tests run, and no later assert counts for anything."""
+        seen: Seen = {}
+        marked = [
+            MarkedAssert(item, Mark.REJECTED, item.rejection)
+            if item.rejection
+            else mark(item, answers, signature, seen, run_wrong=False)
+            for item in parsed.asserts[: self.num_tests]
+        ]
+        return marked + [MarkedAssert(item, Mark.SURPLUS) for item in parsed.asserts[self.num_tests :]]
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Val + (1 - alpha) Adv, Val = v/K, Adv = f/K; alpha Val when the program is invalid."""

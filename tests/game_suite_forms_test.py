@@ -226,6 +226,8 @@ def test_forms_that_models_write(text: str, entry_point: str, expected: list[tup
 
 
 def test_an_assert_is_shown_as_it_is_written():
+    (first, _) = parse_suite("\ufeffassert f(1)=='日a';assert f(2) == 2", "f", all_forms=True).asserts
+    assert first.source == "assert f(1)=='日a'"  # after a byte order mark, too
     lines = ["def test_f():", "    assert f( 1 )==2, 'é'; assert f(", "        2) == 3", "    self.assertTrue(f(4))"]
     written = ["assert f( 1 )==2, 'é'", "assert f(\n        2) == 3", "self.assertTrue(f(4))"]
     assert [item.source for item in parse_suite(fenced(*lines), "f", all_forms=True).asserts] == written

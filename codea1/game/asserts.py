@@ -191,7 +191,7 @@ def read_group(group: Sequence[str], reader: Reader, *, fenced: bool) -> list[Pa
     source = "\n".join(group)
     if len(group) > 1 and (margin := _margin(source)):
         source = "\n".join(line.removeprefix(margin) for line in source.split("\n"))
-    source = source.strip()
+    source = source.strip().removeprefix("\ufeff")  # as `parse_source` does: the tree's places count without it
     try:
         body = parse_source(source).body
         claims = reader.read(body, is_outermost=not _margin(group[0]))

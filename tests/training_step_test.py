@@ -302,7 +302,7 @@ def test_a_mutant_runs_once_for_all_suites_of_a_question_and_each_gets_its_own_v
 def test_verdicts_reach_their_suite_in_whichever_order_solutions_and_suites_come(order):
     question = Question("q", None, "", "", TRUTH, "f", mutants=(FLAT, ZERO))
     reward = REWARDS["strict"](0.5, 3, mutant_weight=0.5)
-    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, golden=False, all_forms=False)
+    rules = SimpleNamespace(reward=reward, num_tests=3, hidden_reward=True, method=METHODS["code_a1"], all_forms=False)
     written = {0: (SAME, [["f(1) == 2"], ["f(7) == 8", "f(2) == 3"]]), 1: (TRUTH, [["f(8) == 0"], ["f(-1) == 0"]])}
     solutions = [
         Solution(question, m, sample(f"solution {m}"), extract_program(program)) for m, (program, _) in written.items()
@@ -333,7 +333,7 @@ def test_verdicts_reach_their_suite_in_whichever_order_solutions_and_suites_come
 
 def test_a_golden_test_that_the_ground_truth_fails_pays_nobody():
     question = Question("q", None, "", "", TRUTH, "f", golden_tests=("assert f(1) == 2", "assert f(2) == 2"))
-    rules = SimpleNamespace(reward=REWARDS["strict"](0.5, 3), hidden_reward=False, golden=True)
+    rules = SimpleNamespace(reward=REWARDS["strict"](0.5, 3), hidden_reward=False, method=METHODS["golden"])
     solutions = [Solution(question, m, sample(""), extract_program(text)) for m, text in enumerate((TRUTH, SAME))]
     shares = Shares(Hosts(), ["q"])
     round_ = grade_round(1, [question], {}, solutions, [], rules, RunsHere({}), shares, Stopwatch())
@@ -364,7 +364,7 @@ def test_hosts_compare_all_of_a_sample_that_is_learned_from(changed):
         def require_same(self, what: str, digest: bytes) -> None:
             digests.append(digest)
 
-    rules = SimpleNamespace(golden=True, max_rounds=1, reward=None)
+    rules = SimpleNamespace(method=METHODS["golden"], max_rounds=1, reward=None)
     for drawn in (sample("pass"), sample("pass"), replace(sample("pass"), **changed)):
         solution = SolutionRecord(0, drawn, extract_program("pass"), True, golden=[GradedTest(make(0), PASS)])
         Step(1, {}, rules, None, None, None, Digests()).pay(

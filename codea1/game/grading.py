@@ -130,8 +130,7 @@ class _QuestionState:
     def record(self, results: Mapping[Any, Any], rules: Rules) -> QuestionRecord:
         """Returns the question with the verdicts of all hosts, which have the keys that `grade_round` gave them."""
         id = self.judge.question.id
-        runs_mutants = any(self.suites.values()) and any(mutants_of(self.judge.question, rules))
-        on_mutants: Mapping[SuiteKey, MutantVerdicts] = results[id, "mutants"] if runs_mutants else {}
+        on_mutants: Mapping[SuiteKey, MutantVerdicts] = results.get((id, "mutants"), {})
         record = QuestionRecord(self.judge.question, signature=self.signature)
         for m, solution in sorted(self.solutions.items()):
             samples = self.suites.get(m, ())
@@ -139,7 +138,7 @@ class _QuestionState:
             runs = [GradedTest(test, verdict) for test, verdict in zip(self.tests, grading.verdicts, strict=True)]
             suites = []
             for n, (sample, suite) in enumerate(zip(samples, results.get((id, "suites", m), ()), strict=True)):
-                paid, hidden = on_mutants[m, n] if runs_mutants else MutantVerdicts([], [])
+                paid, hidden = on_mutants[m, n] if on_mutants else MutantVerdicts([], [])
                 suites.append(SuiteRecord(n, sample, suite.parsed, suite.marked, suite.verdicts, paid, hidden))
             record.solutions.append(
                 SolutionRecord(
@@ -148,8 +147,8 @@ class _QuestionState:
                     solution.program,
                     grading.program_valid,
                     suites,
-                    history=[] if rules.golden else runs,
-                    golden=runs if rules.golden else [],
+                    history=[] if rules.method.fixed_tests else runs,
+                    golden=runs if rules.method.fixed_tests else [],
                     test_prompt_fits=m not in self.suites or bool(samples),
                     lost=grading.lost,
                     passes_check=passes_check,
@@ -187,7 +186,7 @@ def grade_round(
         question.id: _QuestionState(
             Judge(question, grader),
             rules.reward.signature(question),
-            golden_tests(question) if rules.golden else history[question.id],
+            golden_tests(question) if rules.method.fixed_tests else history[question.id],
         )
         for question in questions
     }

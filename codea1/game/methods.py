@@ -38,7 +38,7 @@ class Method:
 
     @property
     def fixed_tests(self) -> bool:
-        """Whether fixed tests pay the Code LLM, and there is no Test LLM."""
+        """Whether fixed tests pay the Code LLM, run instead of replayed ones, and there is no Test LLM."""
         return self.code_reward is not CodeRewardSource.GENERATED_TESTS
 
     def roles_of(self, policy: str) -> tuple[str, ...]:
@@ -91,11 +91,6 @@ class Rules:
     questions_per_step: int
     max_rounds: int  # most batches in a step, until the rewards of questions_per_step questions differ
     hidden_reward: bool  # check scripts and hidden mutants run, which no reward reads
-
-    @property
-    def golden(self) -> bool:
-        """Whether fixed tests pay the Code LLM, run instead of replayed ones, and there is no Test LLM."""
-        return self.method.fixed_tests
 
 
 def own_files(reward: str, prompts: str) -> dict[str, tuple[str, bytes]]:

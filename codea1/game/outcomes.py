@@ -68,16 +68,14 @@ class SuiteOutcome:
         `on_mutants` are the verdicts of its right tests among the first K, by mutant.
         """
         marks = [item.mark for item in marked]
-        invalid = sum(mark in _COSTS_VALIDITY for mark in marks)
         places = [place for place, item in enumerate(marked) if item.runs]
         runs = dict(zip(places, verdicts, strict=False))
-        right = tuple((place, v) for place, v in zip(places, verdicts, strict=False) if marked[place].is_right)
         return cls(
             tuple(verdicts),
-            invalid,
+            sum(mark in _COSTS_VALIDITY for mark in marks),
             parsed.nonprintable_ratio,
             Mark.INFRA in marks,
-            right,
+            tuple((place, verdict) for place, verdict in runs.items() if marked[place].is_right),
             num_asserts=sum(mark not in (Mark.DROPPED, Mark.SURPLUS) for mark in marks),
             num_rejected=marks.count(Mark.REJECTED),
             on_mutants=tuple(map(tuple, on_mutants)),

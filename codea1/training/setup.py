@@ -146,7 +146,7 @@ def assemble(config: Config) -> Components:
     untested: list[Question] = []
     if config.data.static_tests:
         train, untested = with_static_tests(config.data.static_tests, train)
-    elif rules.golden:
+    elif rules.method.fixed_tests:
         tested = {question.id for question in train if golden_tests(question)}
         untested = [question for question in train if question.id not in tested]
         train = [question for question in train if question.id in tested]

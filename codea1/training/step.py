@@ -189,7 +189,7 @@ class Step:
         """
         with self._hosts.agreed():
             for solution in graded.solutions:
-                if self._rules.golden and not isinstance(self._rules.reward, FunctionReward):
+                if self._rules.method.fixed_tests and not isinstance(self._rules.reward, FunctionReward):
                     solution.assign_golden_reward()
                 else:
                     solution.assign_rewards(self._rules.reward)

@@ -15,7 +15,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from etils import epath
@@ -26,9 +26,6 @@ from codea1.runtime.extras import require
 from codea1.storage.checksums import Checksum, checksum, checksum_of, checksums
 from codea1.storage.faults import retried
 from codea1.storage.objects import files, filesystem, is_remote
-
-if TYPE_CHECKING:  # of extras
-    from tensorflow_datasets.core import DatasetBuilder
 
 _ROWS_AT_ONCE = 256  # as Python objects
 _MAX_LINE = 100 << 20  # bytes of a row of JSON lines; those of official files have some 200,000
@@ -123,21 +120,18 @@ def _json_rows(path: str, local: str) -> Iterator[tuple[str, Row | BadInput]]:
             first = next((line for line in iter(lambda: file.readline(_MAX_LINE), b"") if line.strip()), b"")
             file.seek(0)
             if first.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
-                rows = enumerate(_json(file.read(), path), 1)
-                yield from (_object(row, f"{path}, row {number}") for number, row in rows)
+                array = _json(file.read(), path)
+                rows = ((f"{path}, row {number}", row) for number, row in enumerate(array, 1))
             else:
-                yield from (_object(row, where) for where, row in _lines(file, path))
+                rows = _lines(file, path)
+            for where, row in rows:
+                yield where, row if isinstance(row, dict | BadInput) else BadInput(f"{where}: not a JSON object.")
     except FileNotFoundError:
         raise MissingFile(f"data file {path} does not exist.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise BadInput(f"data file {path} is a damaged gzip file: {error}.") from None
     except OSError as error:
         raise BadInput(f"data file {path} cannot be read: {error.strerror}.") from None
-
-
-def _object(row: Any, where: str) -> tuple[str, Row | BadInput]:
-    is_one = isinstance(row, dict | BadInput)
-    return where, row if is_one else BadInput(f"{where}: not a JSON object.")
 
 
 def _lines(file: io.BufferedIOBase, path: str) -> Iterator[tuple[str, Any]]:
@@ -172,6 +166,9 @@ def _json(text: bytes, where: str) -> Any:
 def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator[tuple[str, Row]]:
     """Yields the rows of a split of a prepared dataset, each with its place for messages.
 
+    The reader of array_record finds no row in a file that is missing or cut, and says nothing; dataset_info.json knows
+    how many there were.
+
     Args:
       source: path or gs:// URL of the folder with dataset_info.json.
       split: by its name.
@@ -191,15 +188,6 @@ def dataset_rows(source: str, split: str | None, folder: str | None) -> Iterator
         builder = tfds.builder_from_directory(local)
     except Exception as error:  # of protobuf, JSON or TFDS
         raise BadInput(f"{source}/dataset_info.json is damaged: {_one_line(error)}.") from None
-    yield from _split_rows(builder, split, source)
-
-
-def _split_rows(builder: "DatasetBuilder", split: str | None, source: str) -> Iterator[tuple[str, Row]]:
-    """Yields the rows of one split of a builder whose data are on a disk; see `dataset_rows`.
-
-    The reader of array_record finds no row in a file that is missing or cut, and says nothing; dataset_info.json knows
-    how many there were.
-    """
     if split not in builder.info.splits:
         raise BadInput(f"the dataset {source} has no split {split!r}; it has {', '.join(builder.info.splits)}.")
     if builder.info.file_format.value != "array_record":
@@ -272,9 +260,7 @@ def staged_file(source: str, folder: str | None) -> str:
     wanted = checksum(path)
     if wanted is None:
         raise MissingFile(f"data file {source} does not exist.")
-    local = _place(folder, wanted) / path.name
-    _fetch(path, wanted, local)
-    return str(local)
+    return str(_fetched(path, wanted, _place(folder, wanted) / path.name))
 
 
 def staged_folder(source: str, folder: str | None) -> str:
@@ -287,7 +273,7 @@ def staged_folder(source: str, folder: str | None) -> str:
         raise BadInput(f"data folder {source} does not exist.")
     place = _place(folder, checksum_of(repr(sorted(wanted.items())).encode()))
     for name, entry in wanted.items():
-        _fetch(path / name, entry, place / name)
+        _fetched(path / name, entry, place / name)
     return str(place)
 
 
@@ -296,21 +282,20 @@ def _place(folder: str | None, content: Checksum) -> Path:
     return cache(folder) / "staged" / name
 
 
-def _fetch(source: epath.Path, wanted: Checksum, local: Path) -> None:
-    """Copies a file unless the copy is there and whole."""
-    if checksum(epath.Path(local)) == wanted:
-        return
-    retried(f"fetching {source} to {local}", lambda: _copy(source, wanted, local))
+def _fetched(source: epath.Path, wanted: Checksum, local: Path) -> Path:
+    """Returns the place of a file's copy, which is made unless it is there and whole."""
 
+    def copy() -> None:
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=local.parent) as partial:  # another process may fetch the same
+            arriving = Path(partial) / local.name
+            filesystem(source).get_file(os.fspath(source), str(arriving))
+            arrived = checksum(epath.Path(arriving))
+            if arrived != wanted:
+                size = arrived.size if arrived else 0
+                raise ConnectionError(f"{size} of {wanted.size} bytes came, or not the right ones")
+            arriving.replace(local)
 
-def _copy(source: epath.Path, wanted: Checksum, local: Path) -> None:
-    local.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=local.parent) as partial:  # another process may fetch the same
-        arriving = Path(partial) / local.name
-        filesystem(source).get_file(os.fspath(source), str(arriving))
-        arrived = checksum(epath.Path(arriving))
-        if arrived != wanted:
-            raise ConnectionError(
-                f"{arrived.size if arrived else 0} of {wanted.size} bytes came, or not the right ones"
-            )
-        arriving.replace(local)
+    if checksum(epath.Path(local)) != wanted:
+        retried(f"fetching {source} to {local}", copy)
+    return local

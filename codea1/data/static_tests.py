@@ -3,6 +3,7 @@
 {"question_id": "mbpp/2", "truth": digest of the ground truth that answered, "tests": ["assert f(1) == 2", ...]}
 """
 
+import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping, Sequence
@@ -56,13 +57,9 @@ def _lines(source: str) -> list[bytes]:
 
 
 def _row(line: bytes, where: str) -> Mapping[str, Any]:
-    try:
-        row = json.loads(line)
-        is_row = all(isinstance(row[name], str) for name in ("question_id", "truth"))
-        tests = row["tests"]
-        is_row = is_row and isinstance(tests, list) and tests and all(isinstance(test, str) for test in tests)
-    except (ValueError, KeyError, TypeError):
-        is_row = False
-    if not is_row:
-        raise BadInput(f"{where}: not an object with question_id, truth and a list of tests.")
-    return row
+    with contextlib.suppress(ValueError):
+        match row := json.loads(line):
+            case {"question_id": str(), "truth": str(), "tests": [_, *_] as tests}:
+                if all(isinstance(test, str) for test in tests):
+                    return row
+    raise BadInput(f"{where}: not an object with question_id, truth and a list of tests.")

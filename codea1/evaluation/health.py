@@ -25,7 +25,7 @@ READ = frozenset(  # the metrics that rules read
     )
     for name in names.split()
 )
-_Series = Mapping[str, np.ndarray]  # a metric's values in step order
+_Series = Mapping[str, np.ndarray]  # the values in step order of each metric in READ; empty where it has none
 
 
 def warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -34,8 +34,7 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     Args:
       rows: of metrics.jsonl in step order, READ of them at least; None is a value that was not finite.
     """
-    names = {name for row in rows for name in READ if name in row}
-    series = {name: np.array([row[name] for row in rows if row.get(name) is not None]) for name in names}
+    series = {name: np.array([row[name] for row in rows if row.get(name) is not None]) for name in READ}
     warned: dict[str, str] = {}
     for player, title in (("code", "Code LLM"), ("test", "Test LLM")):
         for rule in (_skipped, _explodes, _entropy, _kl_to_start, _kl_to_old, _equal_groups, _flat):
@@ -45,7 +44,7 @@ def warnings(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 def _skipped(player: str, series: _Series) -> Iterator[str]:
     for name, whose in (("skipped", "its"), ("critic_skipped", "its critic's")):
-        values = series.get(f"{player}/{name}", np.zeros(0))
+        values = series[f"{player}/{name}"]
         if count := np.count_nonzero(values):
             yield (
                 f"{whose} update was skipped in {count} of {len(values)} steps, because gradients, or the parameters "
@@ -55,7 +54,7 @@ def _skipped(player: str, series: _Series) -> Iterator[str]:
 
 
 def _explodes(player: str, series: _Series) -> Iterator[str]:
-    updates, params = (series.get(f"{player}/{name}", np.zeros(0)) for name in ("update_norm", "param_norm"))
+    updates, params = (series[f"{player}/{name}"] for name in ("update_norm", "param_norm"))
     if len(updates) and len(params) and updates.max() > params[0]:
         yield f"an update of norm {updates.max():.3g} destroyed its parameters, of norm {params[0]:.3g} at first."
 
@@ -87,9 +86,9 @@ def _equal_groups(player: str, series: _Series) -> Iterator[str]:
 
 
 def _flat(player: str, series: _Series) -> Iterator[str]:
-    learns = f"{player}/skipped" in series
+    learns = len(series[f"{player}/skipped"]) > 0
     held_out = {"code": "code_pass_at_1", "test": "test_mul"}[player]
-    rewards, measured = (series.get(name, np.zeros(0)) for name in (f"{player}/reward", f"validation/{held_out}"))
+    rewards, measured = (series[name] for name in (f"{player}/reward", f"validation/{held_out}"))
     if not learns or len(rewards) < MIN_STEPS or len(measured) < 2:
         return
     if change(rewards).low <= 0 and measured[-1] <= measured[0]:
@@ -100,8 +99,8 @@ def _flat(player: str, series: _Series) -> Iterator[str]:
 
 
 def _weaker_tests(series: _Series) -> Iterator[str]:
-    kills = "test/hidden_kill_rate" if "test/hidden_kill_rate" in series else "test/adversarial"
-    sides = [series.get(name, np.zeros(0)) for name in ("test/validity", kills)]
+    kills = "test/hidden_kill_rate" if len(series["test/hidden_kill_rate"]) else "test/adversarial"
+    sides = [series[name] for name in ("test/validity", kills)]
     if min(map(len, sides)) >= MIN_STEPS and change(sides[0]).low > 0 and change(sides[1]).high < 0:
         (first, last), (strong, weak) = (tenths(side)[[0, -1]] for side in sides)
         yield (
@@ -111,7 +110,7 @@ def _weaker_tests(series: _Series) -> Iterator[str]:
 
 
 def _tenths(name: str, series: _Series) -> np.ndarray:
-    values = series.get(name, np.zeros(0))
+    values = series[name]
     return tenths(values) if len(values) >= MIN_STEPS else np.zeros(0)
 
 

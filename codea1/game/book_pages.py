@@ -1,4 +1,4 @@
-"""What a Mistake Book holds: its entries, a page of them for each question, and how books are merged and searched."""
+"""What a Mistake Book holds: its entries, and a page of them for each question."""
 
 import base64
 import math

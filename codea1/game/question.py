@@ -202,7 +202,10 @@ def _definition(program: str, entry_point: str) -> ast.FunctionDef | None:
             return None
         body = owners.body
     definition = _last(body, name, ast.FunctionDef)
-    if definition is None or not all(map(_keeps_signature, definition.decorator_list)):
+    if definition is None:
+        return None
+    functions = [node.func if isinstance(node, ast.Call) else node for node in definition.decorator_list]
+    if not {*map(ast.unparse, functions)} <= _SAME_SIGNATURE:
         return None
     if method:
         definition = copy.deepcopy(definition)
@@ -239,11 +242,6 @@ def _bound_name(node: ast.AST) -> str | None:
         case ast.alias(name=name, asname=renamed):
             return renamed or name.partition(".")[0]
     return getattr(node, "name", None)  # a definition, a handler, a pattern
-
-
-def _keeps_signature(decorator: ast.expr) -> bool:
-    function = decorator.func if isinstance(decorator, ast.Call) else decorator
-    return ast.unparse(function) in _SAME_SIGNATURE
 
 
 def parameters_of(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.arg]:

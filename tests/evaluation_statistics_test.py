@@ -252,14 +252,14 @@ def test_equals_counting_every_draw(n: int):
         for k in range(1, n + 1):
             draws = list(combinations(range(n), k))
             hits = sum(any(solution < c for solution in draw) for draw in draws)
-            assert pass_at_k(n, c, k) == hits / len(draws)
+            assert pass_at_k([1] * c + [0] * (n - c), k) == hits / len(draws)
 
 
 def test_large_counts_stay_exact():
-    assert pass_at_k(2000, 1, 1000) == 0.5
+    assert pass_at_k([1] + [0] * 1999, 1000) == 0.5
 
 
-@pytest.mark.parametrize(("n", "c", "k"), [(4, 1, 5), (4, 5, 1), (4, -1, 1), (4, 1, 0)])
-def test_impossible_counts_are_refused(n: int, c: int, k: int):
+@pytest.mark.parametrize("k", [5, 0])
+def test_impossible_counts_are_refused(k: int):
     with pytest.raises(ValueError, match="pass@k"):
-        pass_at_k(n, c, k)
+        pass_at_k([1, 0, 0, 0], k)

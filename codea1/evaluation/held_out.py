@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 
 from codea1.evaluation.result_files import PerQuestion
-from codea1.evaluation.statistics import pass_at_k_of
+from codea1.evaluation.statistics import pass_at_k
 from codea1.game.answers import ParsedSuite, extract_program, parse_suite
 from codea1.game.asserts import tests_of
 from codea1.game.grading import Judge
@@ -48,27 +48,20 @@ class HeldOut:
 def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, hosts: Hosts) -> PerQuestion:
     """Returns every metric of the roles that `players` has, one value per question in the order of the questions.
 
-    Every host asks everything, judges its share of the questions, and returns the same.
+    Of the Code LLM these are pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer; NaN where
+    the sandbox failed on one of the question's programs. Every host asks everything, judges its share of the questions,
+    and returns the same.
     """
-    measured = _evaluate_code(held_out, players["code"], grader, hosts)
+    sampled = _passes(held_out, players["code"], grader, hosts, held_out.samples, temperature=1.0)
+    greedy = _passes(held_out, players["code"], grader, hosts, 1, temperature=0.0)
+    measured: PerQuestion = {"code_pass_at_1": sampled.mean(axis=1).tolist()}
+    measured["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
+    if held_out.samples > 1:
+        k = held_out.samples // 2
+        measured[f"code_pass_at_{k}"] = [pass_at_k(passes, k) for passes in sampled]
     if "test" in players and any(question.mutants for question in held_out.questions):
         measured |= evaluate_tests(held_out, players["test"], grader, hosts)
     return measured
-
-
-def _evaluate_code(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
-    """Returns pass@1 and unbiased pass@k at temperature 1, and pass@1 of the greedy answer, per question.
-
-    NaN where the sandbox failed on one of the question's programs.
-    """
-    sampled = _passes(held_out, player, grader, hosts, held_out.samples, temperature=1.0)
-    greedy = _passes(held_out, player, grader, hosts, 1, temperature=0.0)
-    result: PerQuestion = {"code_pass_at_1": sampled.mean(axis=1).tolist()}
-    result["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
-    if held_out.samples > 1:
-        k = held_out.samples // 2
-        result[f"code_pass_at_{k}"] = [pass_at_k_of(passes, k) for passes in sampled]
-    return result
 
 
 def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts) -> PerQuestion:
@@ -128,20 +121,20 @@ def _passes(
 
 def _suites(held_out: HeldOut, player: Player) -> list[tuple[Question, str, ParsedSuite]]:
     """Returns one suite for each of the first mutants of each question, with the mutant that it was asked to break."""
-    requests, suites, rules = [], {}, held_out.rules
+    requests, asked, rules = [], {}, held_out.rules
     for question in held_out.questions:
         for index, program in enumerate(question.mutants[: held_out.shown_mutants]):
             shown = program if rules.method.sees_solution else None
             prompt_ids = player.prompt_ids(test_messages(rules.templates, question, shown, rules.num_tests))
-            suites[question.id, index] = (question, program, parse_suite("", question.entry_point))
+            asked[question.id, index] = question, program
             if player.fits(prompt_ids):
                 requests.append(Request(question.id, prompt_ids, first_sample=index, num_samples=1))
-    for sample in player.generate(requests, stream=f"test/{held_out.purpose}", temperature=1.0):
-        question, program, _ = suites[sample.question_id, sample.index]
-        text = player.tokenizer.decode(sample.token_ids)
-        parsed = parse_suite(text, question.entry_point, all_forms=rules.all_forms)
-        suites[sample.question_id, sample.index] = (question, program, parsed)
-    return list(suites.values())
+    samples = player.generate(requests, stream=f"test/{held_out.purpose}", temperature=1.0)
+    texts = {(sample.question_id, sample.index): player.tokenizer.decode(sample.token_ids) for sample in samples}
+    return [
+        (question, program, parse_suite(texts.get(key, ""), question.entry_point, all_forms=rules.all_forms))
+        for key, (question, program) in asked.items()
+    ]
 
 
 def _score_suite(num_tests: int, judge: Judge, shown: str, parsed: ParsedSuite) -> Awaiting[tuple[SuiteScores, str]]:

@@ -67,7 +67,7 @@ def read_evaluation(folder: RunFolder, name: str) -> dict[str, Any] | None:
     path = folder.evaluations / f"{name}.json"
     try:
         evaluation = json_lines.loads(read(path))
-        for key in ("step", "split", "questions", "question_ids", "metrics"):
+        for key in _FORM:
             evaluation[key]
         if not fits(evaluation, _FORM):
             raise ValueError(f"{', '.join(_FORM)} are of another kind")

@@ -163,22 +163,20 @@ def change(values: np.ndarray) -> Interval:
     return Interval(*(float(end) for end in (TENTHS - 1) * slopes))
 
 
-def pass_at_k(n: int, c: int, k: int) -> float:
-    """Returns the unbiased estimate of pass@k from `n` sampled solutions of which `c` are right.
+def pass_at_k(passes: Sequence[float] | np.ndarray, k: int) -> float:
+    """Returns the unbiased estimate of pass@k from one question's n sampled solutions, 1 for each that passes, else 0.
 
-    1 - C(n - c, k) / C(n, k): the chance that k of the n drawn without replacement hold a right one (Chen et al. 2021,
-    arXiv 2107.03374, equation 1). Integer arithmetic, so exact up to the last division. pass@1 is c / n, which
-    averaged over questions is the avg@n of the Code-A1 paper.
+    1 - C(n - c, k) / C(n, k), where c pass: the chance that k of the n drawn without replacement hold a right one (Chen
+    et al. 2021, arXiv 2107.03374, equation 1). Integer arithmetic, so exact up to the last division. pass@1 is c / n,
+    which averaged over questions is the avg@n of the Code-A1 paper. NaN where there is no solution or one is NaN.
 
     Raises:
-      ValueError: unless 1 <= k <= n and 0 <= c <= n.
+      ValueError: unless 1 <= k <= n.
     """
-    if not 1 <= k <= n or not 0 <= c <= n:
-        raise ValueError(f"pass@k needs 1 <= k <= n and 0 <= c <= n, not n={n}, c={c}, k={k}")
-    return (comb(n, k) - comb(n - c, k)) / comb(n, k)
-
-
-def pass_at_k_of(passes: Sequence[float] | np.ndarray, k: int) -> float:
-    """Returns pass@k of one question's solutions, 1 for each that passes, else 0; NaN where there is none or a NaN."""
     passes = np.asarray(passes, np.float64)
-    return np.nan if np.isnan(passes).any() or not len(passes) else pass_at_k(len(passes), int(passes.sum()), k)
+    if np.isnan(passes).any() or not len(passes):
+        return np.nan
+    n, c = len(passes), int(passes.sum())
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@k needs 1 <= k <= n, not n={n}, k={k}")
+    return (comb(n, k) - comb(n - c, k)) / comb(n, k)

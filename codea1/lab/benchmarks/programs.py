@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from codea1.data.loader import load_questions
 from codea1.data.rows import Row
-from codea1.evaluation.statistics import pass_at_k_of
+from codea1.evaluation.statistics import pass_at_k
 from codea1.game.answers import extract_program, without_thoughts
 from codea1.game.prompts import PromptTemplates
 from codea1.game.question import Question
@@ -287,5 +287,5 @@ def metrics(benchmark: CodeBenchmark, folder: EvaluationFolder, left_out: Collec
         scores[f"{prefix}avg_at_{n}"] = [math.fsum(row) / len(row) if row else math.nan for row in shares]
         for k in KS:
             if k <= n:
-                scores[f"{prefix}pass_at_{k}"] = [pass_at_k_of(row, k) for row in shares]
+                scores[f"{prefix}pass_at_{k}"] = [pass_at_k(row, k) for row in shares]
     return scores

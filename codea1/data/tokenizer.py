@@ -99,7 +99,7 @@ class ChatTokenizer:
     def encode(self, text: str) -> list[int]:
         """Returns the tokens of a piece of text, with nothing added; none is a control token."""
         cut, (spelled,) = self._spelled([text])
-        return self._encode_pieces(spelled.split(cut)) if cut else self._encode_pieces([text])
+        return self._encode_pieces(spelled.split(cut))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """Returns the tokens of a chat up to and including the head of the assistant's next message."""
@@ -122,8 +122,6 @@ class ChatTokenizer:
         cut, contents = self._spelled([message["content"] for message in messages])
         chat = [{**message, "content": content} for message, content in zip(messages, contents, strict=True)]
         try:
-            if not cut:
-                return self._tokenizer.apply_chat_template(chat, **options)["input_ids"]
             written = self._tokenizer.apply_chat_template(chat, tokenize=False, **options)
         except Exception as error:  # a template is a program: it can raise whatever its author likes
             roles = ", ".join(message["role"] for message in messages)
@@ -135,11 +133,9 @@ class ChatTokenizer:
     def _spelled(self, texts: Sequence[str]) -> tuple[str, list[str]]:
         """Returns a mark that is in none of the texts, and these with it inside of whatever spells a control token.
 
-        The mark is empty where nothing does. The pieces that it leaves are encoded one by one.
+        The pieces that it leaves are encoded one by one.
         """
         hide = [self._normalizer and self._control.search(self._normalizer.normalize_str(text)) for text in texts]
-        if not any(hide) and not any(map(self._control.search, texts)):
-            return "", list(texts)
         runs = [run for text in texts for run in re.findall(f"{_MARK}+", text)]
         cut = _MARK * (1 + max(map(len, runs), default=0))
         marked = [self._control.sub(lambda match: match[0] + cut, text) for text in texts]

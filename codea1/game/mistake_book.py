@@ -130,9 +130,7 @@ class MistakeBook:
     shards: range = ALL_SHARDS  # that it holds
     bound: Bound = field(default_factory=Bound)
     reference_ties: bool = False
-
-    def __post_init__(self) -> None:
-        self._pages: Pages = {}
+    _pages: Pages = field(default_factory=dict, init=False)
 
     @property
     def size(self) -> int:

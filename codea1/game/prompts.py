@@ -103,24 +103,22 @@ def _check_fields(data: Any, fields: tuple[str, ...], where: str, optional: tupl
 def _read_messages(data: Any, placeholders: frozenset[str], where: str) -> tuple[Message, ...]:
     if not isinstance(data, list) or not data:
         raise BadInput(f"{where} must be a list of messages, at least one.")
+    used: list[str] = []
     for index, message in enumerate(data):
-        _check_message(message, placeholders, f"{where}, message {index}")
-    used = {name for message in data for name in _PLACEHOLDER.findall(message["content"])}
-    if not used & {"problem", "description"}:
-        raise BadInput(f"{where} shows neither {{problem}} nor {{description}}.")
-    return tuple({"role": message["role"], "content": message["content"]} for message in data)
-
-
-def _check_message(message: Any, placeholders: frozenset[str], where: str) -> None:
-    _check_fields(message, ("role", "content"), where)
-    if message["role"] not in ROLES:
-        raise BadInput(f"{where} has the role {message['role']!r}; it must be one of {', '.join(ROLES)}.")
-    if not isinstance(message["content"], str):
-        raise BadInput(f"{where} has a content that is not text.")
-    for name in _PLACEHOLDER.findall(message["content"]):
-        if name not in placeholders:
+        place = f"{where}, message {index}"
+        _check_fields(message, ("role", "content"), place)
+        if message["role"] not in ROLES:
+            raise BadInput(f"{place} has the role {message['role']!r}; it must be one of {', '.join(ROLES)}.")
+        if not isinstance(message["content"], str):
+            raise BadInput(f"{place} has a content that is not text.")
+        names = _PLACEHOLDER.findall(message["content"])
+        if unknown := [name for name in names if name not in placeholders]:
             known = ", ".join(f"{{{known}}}" for known in sorted(placeholders))
-            raise BadInput(f"{where} has the unknown placeholder {{{name}}}; known are {known}.")
+            raise BadInput(f"{place} has the unknown placeholder {{{unknown[0]}}}; known are {known}.")
+        used += names
+    if not {"problem", "description"} & {*used}:
+        raise BadInput(f"{where} shows neither {{problem}} nor {{description}}.")
+    return tuple(data)
 
 
 _DEFAULT_CODE_TASK = """\

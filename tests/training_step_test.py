@@ -256,7 +256,7 @@ def test_paid_mutants_run_the_right_tests_among_the_first_k_and_hidden_ones_too(
     first, second = solution.suites
     assert first.on_mutants == [[PASS], [FAIL]]
     assert second.on_mutants == [[FAIL, FAIL], [FAIL, FAIL]]
-    assert first.hidden_kills == second.hidden_kills == [True, True]
+    assert [[FAIL in verdicts for verdicts in suite.on_hidden] for suite in (first, second)] == [[True, True]] * 2
     assert first.verdicts == [FAIL, FAIL]  # on its own solution f(2) runs too, with the ground truth's answer
     solution.assign_rewards(REWARDS["strict_tests"](0.5, 3, mutant_weight=0.5))
     assert [suite.reward.adversarial for suite in solution.suites] == [

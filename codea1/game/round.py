@@ -18,7 +18,7 @@ from codea1.game.asserts import Mark, MarkedAssert, tests_of
 from codea1.game.book_pages import Identity
 from codea1.game.calls import CallTest
 from codea1.game.mistake_book import BookChange, Evidence, MistakeBook, Place
-from codea1.game.outcomes import FAILED, Kill, ShownTest, SolutionOutcome, SuiteOutcome, killed, passed
+from codea1.game.outcomes import FAILED, ShownTest, SolutionOutcome, SuiteOutcome, killed, passed
 from codea1.game.question import AS_WRITTEN, Question, Signature
 from codea1.game.rewards import MASK_REASONS, Paid, Reward, SolutionReward, SuiteReward, golden_reward, is_whole, mean
 from codea1.values.verdict import Verdict
@@ -78,11 +78,6 @@ class SuiteRecord(_Rewarded[SuiteReward]):
     on_mutants: list[list[Verdict]] = field(default_factory=list)
     on_hidden: list[list[Verdict]] = field(default_factory=list)
     selected: bool = False  # it trains the Test LLM, unless it is masked
-
-    @property
-    def hidden_kills(self) -> list[Kill]:
-        """Which of the mutants that no reward reads fail a right test, where they were run."""
-        return [killed(verdicts) for verdicts in self.on_hidden]
 
     @property
     def tests(self) -> list[CallTest]:
@@ -406,7 +401,7 @@ def _of_suites(solutions: Sequence[SolutionRecord]) -> dict[str, float | None]:
     return {
         "test/validity": mean(reward.validity for reward in paid),
         "test/adversarial": mean(reward.adversarial for reward in paid),
-        "test/hidden_kill_rate": mean(mean(suite.hidden_kills) for suite in suites),
+        "test/hidden_kill_rate": mean(mean(map(killed, suite.on_hidden)) for suite in suites),
         "test/own_kill_rate": mean(None if Verdict.INFRA in suite.verdicts else suite.exposes for suite in of_wrong),
         "test/trivial_rate": mean(None if kills is None else not kills for kills in kills_of_right_tests),
         "test/kill_rate": _share(num_killed, num_killed + runs[Verdict.PASS]),

@@ -5,7 +5,6 @@ Two calls are one input where the parameters are bound to the same, however the 
 
 import ast
 import contextlib
-import copy
 import hashlib
 import json
 from collections.abc import Callable
@@ -208,7 +207,6 @@ def _definition(program: str, entry_point: str) -> ast.FunctionDef | None:
     if not {*map(ast.unparse, functions)} <= _SAME_SIGNATURE:
         return None
     if method:
-        definition = copy.deepcopy(definition)
         first = definition.args.posonlyargs or definition.args.args
         del first[:1]
     return definition
@@ -256,13 +254,12 @@ def _binder(definition: ast.FunctionDef) -> Callable[..., dict]:
 
     It has the names of the parameters and the encodings of their defaults, and nothing else of the program.
     """
-    names = [argument.arg for argument in parameters_of(definition)]
-    bare = copy.deepcopy(definition.args)
-    for node in ast.walk(bare):
-        if isinstance(node, ast.arg):
-            node.annotation = None
-    bare.defaults = [ast.Constant(_encoded(node)) for node in definition.args.defaults]
-    bare.kw_defaults = [node and ast.Constant(_encoded(node)) for node in definition.args.kw_defaults]
+    names = [parameter.arg for parameter in parameters_of(definition)]
+    bare = definition.args  # of a tree that nothing else has
+    for parameter in parameters_of(definition):
+        parameter.annotation = None
+    bare.defaults = [ast.Constant(_encoded(node)) for node in bare.defaults]
+    bare.kw_defaults = [node and ast.Constant(_encoded(node)) for node in bare.kw_defaults]
     bound = ast.Dict([ast.Constant(name) for name in names], [ast.Name(name, ast.Load()) for name in names])
     function = ast.fix_missing_locations(ast.Expression(ast.Lambda(bare, bound)))
     return eval(compile(function, "<signature>", "eval"), {})

@@ -163,11 +163,9 @@ def _checked(reward: type[Reward], path: str) -> type[Reward]:
 def _wrong(name: str, result: Any) -> str:
     """Returns what a hook must return, where that is something else; "" where it is not."""
     kind = _RESULTS[name]
-    if name in _MANY:
-        is_right = isinstance(result, list) and all(isinstance(item, kind) for item in result)
-        return "" if is_right else f"it must be a list of {kind.__name__}"
-    if not isinstance(result, kind):
-        return f"it must be of type {kind.__name__}"
+    results = result if name in _MANY else [result]
+    if not isinstance(results, list) or not all(isinstance(item, kind) for item in results):
+        return f"it must be {'a list of' if name in _MANY else 'of type'} {kind.__name__}"
     for part in _NUMBERS.get(name, ()):
         number, may_be_none = getattr(result, part), part == "total"
         if not _is_finite(number) and not (number is None and may_be_none):

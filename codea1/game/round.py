@@ -125,9 +125,8 @@ def chance(group: SuiteGroup) -> float:
     return random.Random(group.key).random()
 
 
-VARIANCE = "variance"
 SELECTIONS: dict[str, Callable[[SuiteGroup], float]] = {
-    VARIANCE: variance,
+    "variance": variance,
     "learnability": learnability,
     "random": chance,
 }

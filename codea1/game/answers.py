@@ -9,8 +9,9 @@ import re
 import string
 import textwrap
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import chain, islice
 
 from codea1.game.asserts import (
     Inlined,
@@ -255,24 +256,24 @@ def parse_suite(answer: str, entry_point: str, *, all_forms: bool = False) -> Pa
     """
     answer = without_thoughts(answer)
     text, budget = answer[:MAX_SUITE_CHARS], Budget()
-    asserts: list[ParsedAssert] = []
     if all_forms:
         sources, fenced = _code(text.replace("\r\n", "\n").replace("\r", "\n"))
         reader = Reader(entry_point, budget)
-        read = (read_group(group, reader, fenced=fenced) for source in sources for group in split_groups(source))
+        read = (read_group(group, reader) for source in sources for group in split_groups(source))
     else:
         blocks = _PYTHON_BLOCK.findall(text)
         fenced = bool(blocks)
         lines = (line.strip() for line in text.split("\n") if line.strip().startswith("assert"))
         statements = split_statements("\n".join(blocks)) if fenced else lines
         inlined: Inlined = {}
-        read = (read_statement(statement, entry_point, inlined, budget, fenced=fenced) for statement in statements)
-    for asserts_read in read:
-        asserts += asserts_read
-        if len(asserts) >= MAX_ASSERTS:
-            break
+        read = (read_statement(statement, entry_point, inlined, budget) for statement in statements)
+    asserts = islice(chain.from_iterable(read), MAX_ASSERTS)
     num_nonprintable = sum(char not in _PRINTABLE for char in answer)
-    return ParsedSuite(tuple(asserts[:MAX_ASSERTS]), fenced, num_nonprintable / max(len(answer), 1))
+    return ParsedSuite(
+        tuple(item if fenced else replace(item, dropped=False) for item in asserts),
+        fenced,
+        num_nonprintable / max(len(answer), 1),
+    )
 
 
 def _code(text: str) -> tuple[list[str], bool]:

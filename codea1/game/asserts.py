@@ -36,7 +36,9 @@ class ParsedAssert:
     call: Call | None = None  # None: it does not call the entry point with plain data
     answer: bytes | None = None  # exact encoding of the first right-hand side; None: not plain data
     rejection: str = ""  # why it is no test; empty when it is one
-    dropped: bool = False  # the reference's extraction loses it without counting it
+    # In a code block, where the reference's extraction loses what is not `assert <call> <operator> ...` without
+    # counting it; outside of one `parse_suite` takes it back.
+    dropped: bool = False
 
     @property
     def test(self) -> CallTest | None:
@@ -183,10 +185,10 @@ def read_fixed_tests(body: Sequence[ast.stmt], entry_point: str) -> list[CallTes
         claims = Reader(entry_point, Budget()).read(body)
     except RecursionError:
         return [Rejected(UNREADABLE)]
-    return [_parsed(claim, "", fenced=False).test or Rejected(claim.rejection) for claim in claims]
+    return [_parsed(claim, "").test or Rejected(claim.rejection) for claim in claims]
 
 
-def read_group(group: Sequence[str], reader: Reader, *, fenced: bool) -> list[ParsedAssert]:
+def read_group(group: Sequence[str], reader: Reader) -> list[ParsedAssert]:
     """Reads a group of statements in all forms; where they do not parse together, each by itself."""
     source = "\n".join(group)
     if len(group) > 1 and (margin := _margin(source)):
@@ -197,19 +199,19 @@ def read_group(group: Sequence[str], reader: Reader, *, fenced: bool) -> list[Pa
         claims = reader.read(body, is_outermost=not _margin(group[0]))
     except (NotLiteral, RecursionError):
         if len(group) > 1:
-            return [item for statement in group for item in read_group([statement], reader, fenced=fenced)]
+            return [item for statement in group for item in read_group([statement], reader)]
         reader.forget_all()
-        return _unreadable(source, fenced=fenced)
+        return _unreadable(source)
     if len(body) == 1 and [claim.node for claim in claims] == body:
-        return [_parsed(claims[0], source, fenced=fenced)]
+        return [_parsed(claims[0], source)]
     lines = source.encode().split(b"\n")
-    return [_parsed(claim, _written(claim.node, lines), fenced=fenced) for claim in claims]
+    return [_parsed(claim, _written(claim.node, lines)) for claim in claims]
 
 
-def _unreadable(source: str, *, fenced: bool) -> list[ParsedAssert]:
+def _unreadable(source: str) -> list[ParsedAssert]:
     """Returns what does not parse, where it would be an assert."""
     is_assert = source.startswith("assert")
-    return [ParsedAssert(source[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=fenced)] if is_assert else []
+    return [ParsedAssert(source[:MAX_SOURCE_BYTES], rejection=UNREADABLE, dropped=True)] if is_assert else []
 
 
 def _written(node: ast.stmt, lines: Sequence[bytes]) -> str:
@@ -220,15 +222,12 @@ def _written(node: ast.stmt, lines: Sequence[bytes]) -> str:
     return b"\n".join([first[node.col_offset :], *rest[:-1], rest[-1][: node.end_col_offset]]).decode()
 
 
-def _parsed(claim: Claim, source: str, *, fenced: bool) -> ParsedAssert:
+def _parsed(claim: Claim, source: str) -> ParsedAssert:
     is_lost = claim.rejection in (NO_COMPARISON, NO_CALL) or not isinstance(claim.node, ast.Assert)
-    dropped = fenced and bool(claim.rejection) and is_lost
-    return ParsedAssert(source, claim.call, claim.answer, claim.rejection, dropped)
+    return ParsedAssert(source, claim.call, claim.answer, claim.rejection, bool(claim.rejection) and is_lost)
 
 
-def read_statement(
-    statement: str, entry_point: str, inlined: Inlined, budget: Budget, *, fenced: bool
-) -> list[ParsedAssert]:
+def read_statement(statement: str, entry_point: str, inlined: Inlined, budget: Budget) -> list[ParsedAssert]:
     """Reads the asserts of one statement as the paper has them, and remembers its simple assignments.
 
     Several are joined by semicolons.
@@ -238,20 +237,18 @@ def read_statement(
       entry_point: the function that a test must call.
       inlined: names assigned by earlier statements; this one's are added.
       budget: of the suite; once it is spent, operands are refused.
-      fenced: the statement stood in a code block, where the reference's extraction drops what is not
-        `assert <call> <operator> ...` instead of counting it.
     """
     statement = statement.strip()
     tree = tree_of(statement)
     if tree is None:
-        return _unreadable(statement, fenced=fenced)
+        return _unreadable(statement)
     asserts = []
     for node in tree.body:
         match node:
             case ast.Assert():
                 source = statement if len(tree.body) == 1 else _unparse(node, statement)
                 claim = _read_assert(node, entry_point, inlined, budget)
-                asserts.append(_parsed(claim, source, fenced=fenced))
+                asserts.append(_parsed(claim, source))
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 inlined[name] = value
     return asserts

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from fsspec.implementations.local import LocalFileSystem
 
 from codea1.runtime.errors import BadInput, StorageFailed
-from codea1.storage.checksums import Checksum, RunningChecksum
+from codea1.storage.checksums import Checksum, stored_checksum
 from codea1.storage.faults import Fault, fault_of, reason, retried, translate_storage_errors
 from codea1.storage.objects import filesystem_of_url
 
@@ -113,18 +113,7 @@ class ModelFolder:
 
     def checksum(self, name: str) -> Checksum:
         """Returns the checksum of a file, which is not read where its storage keeps one."""
-
-        def compute() -> Checksum:
-            info = self._files.info(self._at(name))
-            if "crc32c" in info:
-                return Checksum(int(info["size"]), info["crc32c"])
-            running = RunningChecksum()
-            with self._files.open(self._at(name), "rb") as file:
-                while chunk := file.read(_WRITTEN_AT_ONCE):
-                    running.update(chunk)
-            return running.value
-
-        return _read(self.file(name), compute)
+        return _read(self.file(name), lambda: stored_checksum(self._files, self._at(name)))
 
     def write(self, name: str, chunks: Iterable[Content]) -> None:
         """Writes a file that consists of `chunks`. A bucket shows it when it is whole, a local disk at once.

@@ -8,8 +8,10 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple
 
+import fsspec
 import google_crc32c
 from etils import epath
 
@@ -34,26 +36,15 @@ class Checksum(NamedTuple):
 
 def checksum_of(content: bytes) -> Checksum:
     """Returns the checksum of some bytes."""
-    running = RunningChecksum()
-    running.update(content)
-    return running.value
+    return _checksum_of_chunks([content])
 
 
-class RunningChecksum:
-    """Computes the checksum of bytes that come one after another."""
-
-    def __init__(self) -> None:
-        self._size = 0
-        self._crc32c = google_crc32c.Checksum()
-
-    def update(self, content: bytes) -> None:
-        self._size += len(content)
-        self._crc32c.update(content)
-
-    @property
-    def value(self) -> Checksum:
-        """The checksum of all bytes so far."""
-        return Checksum(self._size, base64.b64encode(self._crc32c.digest()).decode())
+def _checksum_of_chunks(chunks: Iterable[bytes]) -> Checksum:
+    size, crc32c = 0, google_crc32c.Checksum()
+    for chunk in chunks:
+        size += len(chunk)
+        crc32c.update(chunk)
+    return Checksum(size, base64.b64encode(crc32c.digest()).decode())
 
 
 def checksums(folder: epath.Path, names: Iterable[str]) -> dict[str, Checksum | None]:
@@ -65,24 +56,21 @@ def checksums(folder: epath.Path, names: Iterable[str]) -> dict[str, Checksum | 
 
 def checksum(path: epath.Path) -> Checksum | None:
     """Returns the checksum of one file, None where there is none. Raises StorageFailed."""
-
-    def compute() -> Checksum:
-        if is_remote(path):
-            info = filesystem(path).info(os.fspath(path))
-            if info["type"] != "file":
-                raise FileNotFoundError(path)
-            if "crc32c" in info:
-                return Checksum(int(info["size"]), info["crc32c"])
-        running = RunningChecksum()
-        with path.open("rb") as file:
-            while chunk := file.read(_CHUNK_BYTES):
-                running.update(chunk)
-        return running.value
-
     try:
-        return retried(f"reading {path}", compute)
+        return retried(f"reading {path}", lambda: stored_checksum(filesystem(path), os.fspath(path)))
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return None
+
+
+def stored_checksum(system: fsspec.AbstractFileSystem, path: str) -> Checksum:
+    """Returns the checksum of a file, which is not read where its filesystem keeps one. Raises what that raises."""
+    info = system.info(path)
+    if info["type"] == "directory":
+        raise IsADirectoryError(path)
+    if "crc32c" in info:
+        return Checksum(int(info["size"]), info["crc32c"])
+    with system.open(path, "rb") as file:
+        return _checksum_of_chunks(iter(partial(file.read, _CHUNK_BYTES), b""))
 
 
 def write_manifest(folder: epath.Path) -> None:

@@ -6,9 +6,9 @@ import struct
 import sys
 import time
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
-import numpy as np
 from etils import epath
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.proto.summary_pb2 import Summary
@@ -37,7 +37,7 @@ class MetricsWriter:
         """
         self._path = folder.metrics
         self._events_folder = folder.tensorboard
-        self._events: _EventFile | None = None
+        self._events: GrowingFile | None = None
         lines = [line for line in _numbered_lines(self._path) if last_step is None or line[1]["step"] <= last_step]
         self._content = bytearray("".join(line for line, _ in lines).encode())
         self._file = GrowingFile(self._path, bytes(self._content))
@@ -57,13 +57,15 @@ class MetricsWriter:
         """
         if step <= self._last_step:
             raise ValueError(f"metrics of step {step} after those of step {self._last_step}")
-        values = json_lines.plain({name: _number(value) for name, value in values.items()})
+        numbers = {name: int(value) if isinstance(value, Integral) else float(value) for name, value in values.items()}
+        values = json_lines.plain(numbers)
         line = json_lines.encode({"step": step, **values})
         self._content += line
         self._file.append(line)
         if self._events is None:
-            self._events = _EventFile(self._events_folder, first_step=self._last_step + 1)
-        self._events.write(step, values)
+            self._events = _begin_events(self._events_folder, first_step=self._last_step + 1)
+        scalars = [Summary.Value(tag=name, simple_value=value) for name, value in values.items() if value is not None]
+        self._events.append(_tf_record(Event(wall_time=time.time(), step=step, summary=Summary(value=scalars))))
         self._last_step = step
 
     def flush(self) -> Checksum:
@@ -92,26 +94,21 @@ class MetricsWriter:
         self.close()
 
 
-class _EventFile:
-    """TensorBoard events of one session. Not tensorboardX's writer: it puts a bucket's file without retries."""
+def _begin_events(folder: epath.Path, first_step: int) -> GrowingFile:
+    """Makes the newest file of a tensorboard/ folder; it hides what earlier files hold from `first_step` on.
 
-    def __init__(self, folder: epath.Path, first_step: int):
-        """Makes the newest file of a tensorboard/ folder; it hides what earlier files hold from `first_step` on."""
-        before = (int(match[1]) for match in map(_EVENTS.match, names(folder)) if match)
-        # TensorBoard reads files by name, and the clock may have been set back.
-        now = max(time.time_ns(), (max(before, default=0) + 1) * 10**9)
-        path = folder / f"events.out.tfevents.{now // 10**9}.{socket.gethostname()}.{now}"
-        start = SessionLog(status=SessionLog.START)
-        events = (
-            Event(wall_time=now / 1e9, file_version="brain.Event:2"),
-            Event(wall_time=now / 1e9, step=first_step, session_log=start),
-        )
-        file = GrowingFile(path, b"".join(map(_tf_record, events)))
-        self._file, self.flush, self.close = file, file.flush, file.close
-
-    def write(self, step: int, values: Mapping[str, float | None]) -> None:
-        summary = [Summary.Value(tag=name, simple_value=value) for name, value in values.items() if value is not None]
-        self._file.append(_tf_record(Event(wall_time=time.time(), step=step, summary=Summary(value=summary))))
+    Not by tensorboardX's writer, which puts a bucket's file without retries.
+    """
+    before = (int(match[1]) for match in map(_EVENTS.match, names(folder)) if match)
+    # TensorBoard reads files by name, and the clock may have been set back.
+    now = max(time.time_ns(), (max(before, default=0) + 1) * 10**9)
+    start = SessionLog(status=SessionLog.START)
+    events = (
+        Event(wall_time=now / 1e9, file_version="brain.Event:2"),
+        Event(wall_time=now / 1e9, step=first_step, session_log=start),
+    )
+    path = folder / f"events.out.tfevents.{now // 10**9}.{socket.gethostname()}.{now}"
+    return GrowingFile(path, b"".join(map(_tf_record, events)))
 
 
 def _tf_record(event: Event) -> bytes:
@@ -143,9 +140,3 @@ def _numbered_lines(path: epath.Path) -> list[Line]:
             raise BadInput(f"{path}, line {number}: step {row['step']} comes after step {last}.")
         last = row["step"]
     return lines
-
-
-def _number(value: Any) -> int | float:
-    if isinstance(value, (int, np.integer)):
-        return int(value)
-    return float(value)

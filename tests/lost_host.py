@@ -17,7 +17,7 @@ import jax
 from absl import flags
 
 from codea1.runtime import command, hosts
-from codea1.runtime.phases import Watchdog, doing
+from codea1.runtime.phases import LIMITS, doing, watchdog
 
 LOST = flags.DEFINE_integer("lost", 1, "index of the host")
 WHAT = flags.DEFINE_enum("what", "kill", ["kill", "stop", "throw", "exhaust", "late"], "what happens to it")
@@ -43,11 +43,11 @@ def main() -> None:
     jax.distributed.initialize = partial(jax.distributed.initialize, heartbeat_timeout_seconds=HEARTBEAT.value)
     all_hosts = HOSTS()
     all_hosts.exchange("here")  # what it compiles takes its time
-    limits = {"collective": LIMIT.value}
+    LIMITS["collective"] = LIMIT.value
     if WHAT.value == "late":
         sys.modules["late"] = Late()
         return
-    with Watchdog(1.0, all_hosts.index, hosts.end_for_lost, limits), doing("step 1"):
+    with watchdog(1.0, all_hosts.index, hosts.end_for_lost), doing("step 1"):
         if all_hosts.index == LOST.value:
             if WHAT.value == "throw":
                 raise KeyError("its own")

@@ -5,11 +5,12 @@ The main thread alone says what is being done. What nests is listed from the out
 """
 
 import faulthandler
+import math
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -60,14 +61,9 @@ def progress() -> None:
         _activities[-1].moved = time.monotonic()
 
 
-def now() -> tuple[Activity, ...]:
-    """Returns what is being done, from the outside in; any thread may call it."""
-    return tuple(_activities)
-
-
 def told() -> str:
-    """Returns what is being done, for people."""
-    return " > ".join(phase.name for phase in now())
+    """Returns what is being done, from the outside in, for people; any thread may call it."""
+    return " > ".join(activity.name for activity in tuple(_activities))
 
 
 class Stopwatch:
@@ -89,69 +85,49 @@ class Stopwatch:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.monotonic() - started
 
 
-class Watchdog:
-    """Detects a stalled activity, dumps all stacks, and later exits with the restart code. A context manager.
+@contextmanager
+def watchdog(restart_after: float, host: int = 0, end: Callable[[str], None] = lambda _: None) -> Iterator[None]:
+    """Detects a stalled activity, dumps all stacks, and later exits with the restart code.
 
     Each host of a run has its own. Time is counted by its own looks: a process that was suspended as a whole, and
     continues, was not stalled.
+
+    Args:
+      restart_after: seconds after the dump at which the process exits; 0: never.
+      host: index of this host, for the message.
+      end: called with what stalled before this process exits for a collective; may exit itself.
     """
+    closed = threading.Event()
+    watching = (closed, restart_after, host, end)
+    thread = threading.Thread(target=_watch, args=watching, name="codea1-watchdog", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        closed.set()
+        thread.join()
 
-    def __init__(
-        self,
-        restart_after: float,
-        host: int = 0,
-        end: Callable[[str], None] = lambda _: None,
-        limits: Mapping[str, float] = LIMITS,
-    ) -> None:
-        """Prepares to watch.
 
-        Args:
-          restart_after: seconds after the dump at which the process exits; 0: never.
-          host: index of this host, for the message.
-          end: called with what stalled before this process exits for a collective; may exit itself.
-          limits: seconds without progress after which stacks are dumped, by the name of the activity.
-        """
-        self._limits, self._restart_after = limits, restart_after
-        self._host, self._end = host, end
-        self._closed = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="codea1-watchdog", daemon=True)
-        self._seen: tuple[Activity, float] | None = None  # the innermost, and its `moved`
-        self._still = 0.0  # seconds for which that has been so
-        self._dumped = False
-
-    def __enter__(self) -> "Watchdog":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._closed.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        shortest = min(filter(None, [*self._limits.values(), self._restart_after]))
-        between = min(_LONGEST_LOOK, shortest / _LOOKS_PER_LIMIT)
-        while not self._closed.wait(between):
-            self._look(between)
-
-    def _look(self, seconds: float) -> None:
-        activities = now()
-        seen = (activities[-1], activities[-1].moved) if activities else None
-        if seen is None or seen != self._seen:
-            self._seen, self._still, self._dumped = seen, 0.0, False
-            return
-        self._still += seconds
-        limit = self._limits.get(activities[-1].name)
-        if limit is None or self._still < limit:
-            return
-        if not self._dumped:
-            self._dumped = True
-            self._say(f"has made no progress for {self._still:.0f} s in: {told()}. All its threads:")
+def _watch(closed: threading.Event, restart_after: float, host: int, end: Callable[[str], None]) -> None:
+    shortest = min(filter(None, [*LIMITS.values(), restart_after]))
+    between = min(_LONGEST_LOOK, shortest / _LOOKS_PER_LIMIT)
+    seen: tuple[Activity, float] | None = None  # the innermost, and its `moved`
+    still, has_dumped = 0.0, False  # seconds for which that has been so
+    while not closed.wait(between):
+        activities = tuple(_activities)
+        before, seen = seen, (activities[-1], activities[-1].moved) if activities else None
+        if seen is None or seen != before:
+            still, has_dumped = 0.0, False
+            continue
+        still += between
+        name = seen[0].name
+        limit = LIMITS.get(name, math.inf)
+        if still >= limit and not has_dumped:
+            has_dumped = True
+            say(f"watchdog: host {host} has made no progress for {still:.0f} s in: {told()}. All its threads:")
             faulthandler.dump_traceback(sys.__stderr__ or 2)
-        if self._restart_after and self._still >= limit + self._restart_after:
-            self._say(f"ends, to be started again (exit code {RESTART_EXIT_CODE})")
-            if activities[-1].name == "collective":
-                self._end(told())
+        if restart_after and still >= limit + restart_after:
+            say(f"watchdog: host {host} ends, to be started again (exit code {RESTART_EXIT_CODE})")
+            if name == "collective":
+                end(told())
             os._exit(RESTART_EXIT_CODE)
-
-    def _say(self, sentence: str) -> None:
-        say(f"watchdog: host {self._host} {sentence}")

@@ -19,7 +19,7 @@ from codea1.runs.restarts import count_restart, forget_restarts
 from codea1.runtime.errors import RESTART_EXIT_CODE, BadInput, GivenUp, StorageFailed, exit_code
 from codea1.runtime.hosts import Hosts, end_for_lost
 from codea1.runtime.jax_environment import COMPILED
-from codea1.runtime.phases import Watchdog, doing
+from codea1.runtime.phases import doing, watchdog
 from codea1.runtime.signals import Stopped, StopRequest
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.storage.objects import is_remote
@@ -56,7 +56,7 @@ def run_inputs(read_config: Callable[[], Config], workdir: str, hosts: Hosts) ->
     with contextlib.ExitStack() as stack:
         with hosts.agreed():
             config = read_config()
-            stack.enter_context(Watchdog(config.watchdog.restart_after, hosts.index, end_for_lost))
+            stack.enter_context(watchdog(config.watchdog.restart_after, hosts.index, end_for_lost))
             if config.sft.start:
                 raise BadInput("config.sft.start is set: this config is for codea1.sft, not for codea1.train.")
             files = own_files(config.game.reward, config.game.prompts)

@@ -9,7 +9,7 @@ import runpy
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import version
 from io import TextIOWrapper
 from typing import Any, NoReturn
@@ -78,7 +78,8 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False, confi
     # Policies write programs that Python parses with warnings.
     warnings.simplefilter("ignore", SyntaxWarning)
     if {"-h", "--help"} & set(sys.argv[1:]):
-        print(sys.modules["__main__"].__doc__, *_own_flags(), sep="\n")
+        ours = (module for module in flags.FLAGS.flags_by_module_dict() if "codea1" in module)  # and no library's
+        print(sys.modules["__main__"].__doc__, *map(flags.FLAGS.module_help, ours), sep="\n")
         sys.exit(0)
     try:
         rest = _parse_flags(flags.FLAGS, sys.argv, config_fields)[1:]
@@ -90,16 +91,12 @@ def run(main: Callable[..., None], argument: str = "", many: bool = False, confi
         main(*rest)
     except SystemExit as end:
         _part(int(end.code or 0))
-    except (AgreedBadInput, GivenUp) as error:
-        print_error(error)
-        _part(exit_code(error))
-    except StorageFailed as error:
-        print_error(error)
-        # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
-        _leave_at_once(exit_code(error))
     except REPORTED as error:
         print_error(error)
-        _leave(exit_code(error))
+        if isinstance(error, AgreedBadInput | GivenUp):
+            _part(exit_code(error))
+        # Where one array cannot be written, the threads of Orbax wait ten minutes for its end, and Python for theirs.
+        _leave(exit_code(error), at_once=isinstance(error, StorageFailed))
     except KeyboardInterrupt:
         _leave(130)
     except Exception as error:
@@ -119,7 +116,7 @@ def _end_for(error: Exception) -> NoReturn:
     if code == RESTART_EXIT_CODE:
         hosts.end_for_lost(during)
         print_error(Exception(f"{first_line} (during {during}); the same command goes on."))
-        _leave_at_once(RESTART_EXIT_CODE)
+        _leave(RESTART_EXIT_CODE, at_once=True)
     traceback.print_exception(error)
     if code == FAILED_EXIT_CODE:
         out_of_memory = "RESOURCE_EXHAUSTED" in first_line
@@ -152,13 +149,15 @@ def _part(code: int) -> NoReturn:
     sys.exit(code)
 
 
-def _leave(code: int) -> NoReturn:
+def _leave(code: int, at_once: bool = False) -> NoReturn:
     """Ends this process, and with it those of the other hosts.
 
-    An ordinary exit waits for the other hosts to end too, while they wait for this one in a collective.
+    An ordinary exit waits for the other hosts to end too, while they wait for this one in a collective. With `at_once`
+    it does not wait for the threads of this process either.
     """
-    if _has_joined():
-        _leave_at_once(code)
+    if at_once or _has_joined():
+        hosts.leave(code)
+        _exit(code)
     sys.exit(code)
 
 
@@ -167,22 +166,10 @@ def _has_joined() -> bool:
     return jax is not None and jax.distributed.is_initialized()
 
 
-def _leave_at_once(code: int) -> NoReturn:
-    hosts.leave(code)
-    _exit(code)
-
-
 def _exit(code: int) -> NoReturn:
     for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the parent process
         stream.flush()
     os._exit(code)
-
-
-def _own_flags() -> Iterator[str]:
-    """Yields what --help says of the flags of this project, and not of the libraries'."""
-    for module in flags.FLAGS.flags_by_module_dict():
-        if "codea1" in module:
-            yield flags.FLAGS.module_help(module)
 
 
 def _parse_flags(values: flags.FlagValues, words: Sequence[str], fields: Fields) -> list[str]:

@@ -13,7 +13,6 @@ Exits with 1 when something does not fit.
 
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -42,7 +41,11 @@ CONFIG = define_config()
 
 
 def main() -> None:
-    configs = list(_configs())
+    if ALL.value:
+        configs = list(shipped_configs())
+    else:
+        config = CONFIG()
+        configs = [(config_name(flags.FLAGS.config), config)]
     import jax
 
     from codea1.lab.aot.report import Report, markdown
@@ -61,14 +64,6 @@ def main() -> None:
     (Path(OUT.value) / "pods_compiled.md").write_text(markdown(written) + "\n")
     if not all(report.fits for report in reports):
         sys.exit(1)
-
-
-def _configs() -> Iterator[tuple[str, Config]]:
-    if ALL.value:
-        yield from shipped_configs()
-    else:
-        config = CONFIG()
-        yield config_name(flags.FLAGS.config), config
 
 
 def _compile(name: str, config: Config, console: Console) -> "Report":

@@ -27,7 +27,7 @@ def encode(row: Mapping[str, Any]) -> bytes:
       TypeError: a value that JSON has no form for.
     """
     try:
-        return orjson.dumps(row, _plain_array, orjson.OPT_APPEND_NEWLINE)
+        return orjson.dumps(row, lambda array: array.tolist(), orjson.OPT_APPEND_NEWLINE)
     except orjson.JSONEncodeError:  # it refuses what UTF-8 cannot hold, long integers, and keys that are no text
         return json.dumps(plain(row), allow_nan=False).encode() + b"\n"
 
@@ -36,12 +36,6 @@ def compressed(rows: Iterable[Mapping[str, Any]]) -> bytes:
     """Returns the content of a .zst file of `rows`, whose text is never held as a whole. Raises TypeError: `encode`."""
     compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
     return b"".join([*(compressor.compress(encode(row)) for row in rows), compressor.flush()])
-
-
-def _plain_array(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
-        return value.tolist()
-    raise TypeError
 
 
 def plain(value: Any) -> Any:

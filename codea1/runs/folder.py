@@ -20,7 +20,7 @@ import dataclasses
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from etils import epath
@@ -78,28 +78,22 @@ class RunFolder:
     tracker = _part("wandb_id")
 
     @classmethod
-    def open(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> "RunFolder":
+    def open(
+        cls, workdir: str, config: Mapping[str, Any], own: Own | None = None, *, is_made: bool = True
+    ) -> "RunFolder":
         """Makes the folder for a new run, or continues the run that lies there.
 
         Args:
           workdir: a local folder, made where it is missing, or gs://BUCKET/FOLDER.
           config: what the run is; anything that JSON can hold.
           own: path and content of files that the config names, by what names them; the folder keeps a copy.
+          is_made: see `check`.
 
         Raises:
           BadInput: the folder cannot be written, or holds a run with another config or other files, or the remains of
             one without a config. Nothing is left behind that was not there.
           StorageOutage: the storage does not answer.
         """
-        return cls._prepare(workdir, config, own or {}, is_made=True)
-
-    @classmethod
-    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> "RunFolder":
-        """Returns or raises what `open` would, and changes nothing: a check before slow work."""
-        return cls._prepare(workdir, config, own or {}, is_made=False)
-
-    @classmethod
-    def _prepare(cls, workdir: str, config: Mapping[str, Any], own: Own, is_made: bool) -> "RunFolder":
         path = location(str(workdir), "workdir")
         folder = cls(path, json.loads(json.dumps(dict(config))))
         with _errors_as_bad_input(path):
@@ -107,7 +101,7 @@ class RunFolder:
             missing = [] if is_remote(path) else [parent for parent in (path, *path.parents) if not parent.exists()]
             try:
                 holds_run = folder._holds_run()
-                for setting, (source, given) in own.items():
+                for setting, (source, given) in (own or {}).items():
                     folder._keep(setting, source, given, holds_run, is_made)
                 if not holds_run and is_made:
                     content = {**folder.config, "format": FORMAT, _MADE_WITH: versions()}
@@ -120,6 +114,11 @@ class RunFolder:
                     with contextlib.suppress(OSError):  # not made, or not empty
                         os.rmdir(parent)
         return folder
+
+    @classmethod
+    def check(cls, workdir: str, config: Mapping[str, Any], own: Own | None = None) -> "RunFolder":
+        """Returns or raises what `open` would, and changes nothing: a check before slow work."""
+        return cls.open(workdir, config, own, is_made=False)
 
     @classmethod
     def existing(cls, workdir: str) -> "RunFolder":
@@ -222,12 +221,8 @@ class RunFolder:
         if exists(self.path) and not is_folder(self.path):
             raise BadInput(f"workdir {self.path} is not a folder.")
         if exists(self.config_file):
-            free, paths = (*_FREE, *(_MODELS if self.starts else ())), self.paths
-
-            def is_free(key: str, here: Any) -> bool:
-                return key.startswith(free) or (key in paths and here == paths[key])
-
-            _check_same(self.path, _read_config(self.config_file), self.config, is_free)
+            free = (*_FREE, *(_MODELS if self.starts else ()))
+            _check_same(self.path, _read_config(self.config_file), self.config, free, self.paths)
             return True
         for part in (self.checkpoints, self.metrics, self.samples, self.evaluations):
             if exists(part):
@@ -264,7 +259,7 @@ def read_json(path: epath.Path) -> dict[str, Any]:
 
 
 def _check_same(
-    path: epath.Path, there: dict[str, Any], here: dict[str, Any], is_free: Callable[[str, Any], bool]
+    path: epath.Path, there: dict[str, Any], here: dict[str, Any], free: tuple[str, ...], paths: Mapping[str, str]
 ) -> None:
     if _kind(there) != _kind(here):
         raise BadInput(f"{path} holds {_kind(there)}, and this is {_kind(here)}: it needs a folder of its own.")
@@ -272,7 +267,8 @@ def _check_same(
     differences = []
     for key in sorted(there.keys() | here.keys()):
         values = there.get(key, _ABSENT), here.get(key, _ABSENT)
-        if values[0] != values[1] and not is_free(key, values[1]):
+        is_free = key.startswith(free) or (key in paths and values[1] == paths[key])
+        if values[0] != values[1] and not is_free:
             shown = ["absent" if value is _ABSENT else json.dumps(value) for value in values]
             difference = f"{key} is {shown[0]} there and {shown[1]} here"
             if key == "steps" and _ABSENT not in values and values[0] < values[1] and "method" in here:

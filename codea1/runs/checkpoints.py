@@ -49,8 +49,6 @@ class Checkpoints:
           keep_best: steps with the highest score that are kept besides; between equal scores the earlier step.
           read_only: for a reader of a live run: nothing is made or saved.
         """
-        if keep_last < 1 or keep_best < 0:
-            raise ValueError(f"keep_last is {keep_last}, at least 1 is needed; keep_best is {keep_best}, at least 0")
         self._directory = epath.Path(directory)
         self._keep_last = keep_last
         self._keep_best = keep_best
@@ -332,21 +330,13 @@ class Checkpoints:
 
     def _score(self, step: int) -> float | None:
         if step not in self._scores:
-            folder = self._directory / str(step)
             try:
-                self._scores[step] = self._read_score(folder)
+                self._scores[step] = score_of(self._directory / str(step))
             except BadInput as damage:
                 raise BadInput(
                     f"{damage} The score of step {step} is not known: codea1 fsck --quarantine moves that step aside."
                 ) from None
         return self._scores[step]
-
-    def _read_score(self, folder: epath.Path) -> float | None:
-        try:
-            return late_score(folder)
-        except FileNotFoundError:
-            check_manifest(folder, "score/")
-        return loads(read(folder / "score" / "metadata"))["score"]  # one host may ask alone, and Orbax waits for all
 
 
 def _is_whole(folder: epath.Path) -> bool:
@@ -367,15 +357,22 @@ def check_step(folder: epath.Path, beginning: str = "") -> None:
             raise BadInput(f"{folder} is step {step} under another number; give the folder its name again.")
 
 
-def late_score(folder: epath.Path) -> float:
-    """Returns the score that a step got after it was saved. Raises FileNotFoundError: it got none; BadInput."""
+def score_of(folder: epath.Path) -> float | None:
+    """Returns the score of a step, None where it was not measured. Raises BadInput: it is damaged.
+
+    Not by Orbax, which waits for all hosts: one may ask alone.
+    """
+    path, is_late = folder / _LATE_SCORE, exists(folder / _LATE_SCORE)  # it got the score after it was saved
+    if not is_late:
+        check_manifest(folder, "score/")
+        path = folder / "score" / "metadata"
     try:
-        late = loads(read(folder / _LATE_SCORE))
-        if late != _sealed(late["score"]):
+        content = loads(read(path))
+        if is_late and content != _sealed(content["score"]):
             raise ValueError
+        return content["score"]
     except (ValueError, KeyError, TypeError):
-        raise BadInput(f"{folder / _LATE_SCORE} is damaged.") from None
-    return late["score"]
+        raise BadInput(f"{path} is damaged.") from None
 
 
 def _sealed(score: float) -> dict[str, Any]:

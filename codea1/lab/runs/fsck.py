@@ -8,7 +8,7 @@ from functools import partial
 from etils import epath
 
 from codea1.runs.book_files import read_shards
-from codea1.runs.checkpoints import MARKER, check_step, late_score
+from codea1.runs.checkpoints import MARKER, check_step, score_of
 from codea1.runs.folder import RunFolder, read_json
 from codea1.runs.lock import is_held, locked
 from codea1.runs.metrics import read_metrics
@@ -106,7 +106,7 @@ def _check_step(path: epath.Path) -> None:
         raise BadInput(f"{path} has no {MARKER}: it was not saved as a whole, is being saved now, or lost that file.")
     check_step(path)
     with contextlib.suppress(FileNotFoundError):
-        late_score(path)
+        score_of(path)
     if read_manifest(path, "book/"):
         read_shards(path / "book")
 

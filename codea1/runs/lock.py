@@ -153,12 +153,12 @@ class _Lease:
         self.generation = ABSENT
 
     def take(self) -> None:
-        if (there := read_generation(self._path)) is not None:
-            self._wait_for_expiry(*there)
         try:
+            if (there := read_generation(self._path)) is not None:
+                self._wait_for_expiry(*there)
             self._write()
         except ReplacedError as holder:
-            raise self._refusal(str(holder)) from None
+            raise BadInput(f"folder {self._path.parent}: {holder} works there.") from None
 
     def renew_until(self, stop: threading.Event) -> None:
         while not stop.wait(RENEW_SECONDS):
@@ -183,7 +183,7 @@ class _Lease:
             self.generation = there[0]  # the answer to a write of ours was lost on its way
 
     def _wait_for_expiry(self, generation: int, content: bytes) -> None:
-        """Waits until the holder has given the lease back or is found dead. Raises BadInput where it renews it."""
+        """Waits until the holder has given the lease back or is found dead. Raises ReplacedError: it has renewed it."""
         holder = _holder((generation, content))
         print(f"{self._path} is {holder}'s: waiting up to {EXPIRY_SECONDS:.0f} s for a sign of life", file=sys.stderr)
         deadline = time.monotonic() + EXPIRY_SECONDS
@@ -193,11 +193,8 @@ class _Lease:
             if there is None:
                 return
             if there[0] != generation:
-                raise self._refusal(_holder(there))
+                raise ReplacedError(_holder(there))
         self.generation = generation  # to be replaced
-
-    def _refusal(self, holder: str) -> BadInput:
-        return BadInput(f"folder {self._path.parent}: {holder} works there.")
 
 
 def _holder(there: tuple[int, bytes] | None) -> str:

@@ -180,15 +180,13 @@ def _count_retry(why: str) -> None:
     print(f"note: {said} {RETRY_SECONDS:.0f} s ({why})", file=sys.stderr, flush=True)
 
 
-class _GcsfsRetries(logging.Filter):
+def _count_retry_of_gcsfs(record: logging.LogRecord) -> bool:
     """Counts the retries that gcsfs logs, and keeps the tracebacks of its last tries off the terminal."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        _, retries, why = str(record.msg).partition("retrying after exception: ")
-        if retries:
-            _count_retry(why)
-        return False
+    _, retries, why = str(record.msg).partition("retrying after exception: ")
+    if retries:
+        _count_retry(why)
+    return False
 
 
 logging.getLogger("gcsfs").setLevel(logging.DEBUG)
-logging.getLogger("gcsfs").addFilter(_GcsfsRetries())
+logging.getLogger("gcsfs").addFilter(_count_retry_of_gcsfs)

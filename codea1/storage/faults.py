@@ -161,23 +161,21 @@ def _classify(error: BaseException) -> Fault | None:
 _lock = threading.Lock()
 _own_retries = 0
 _first_retry = _last_retry = -math.inf  # of an outage, by time.monotonic
-_is_told = False
 
 
 def _count_retry(why: str) -> None:
     """Counts a retry; where an outage lasts, says so once on stderr: nothing else may be heard for minutes."""
-    global _own_retries, _first_retry, _last_retry, _is_told
+    global _own_retries, _first_retry, _last_retry
     with _lock:
         _own_retries += 1
         now = time.monotonic()
         if now - _last_retry > 2 * LONGEST_PAUSE_SECONDS:
-            _first_retry, _is_told = now, False
+            _first_retry = now
+        lasts_now = _last_retry - _first_retry < TOLD_SECONDS <= now - _first_retry
         _last_retry = now
-        if now - _first_retry < TOLD_SECONDS or _is_told:
-            return
-        _is_told = True
-    said = "the storage does not answer; each operation is tried again for up to"
-    print(f"note: {said} {RETRY_SECONDS:.0f} s ({why})", file=sys.stderr, flush=True)
+    if lasts_now:
+        said = "the storage does not answer; each operation is tried again for up to"
+        print(f"note: {said} {RETRY_SECONDS:.0f} s ({why})", file=sys.stderr, flush=True)
 
 
 def _count_retry_of_gcsfs(record: logging.LogRecord) -> bool:

@@ -12,11 +12,11 @@ _CPU = Path("/proc/cpuinfo")
 _SIZES = 256, 1024, 4096  # rows, inputs and outputs of a product that is timed
 
 
-def auto_dtype(of_run: Mapping) -> tuple[str, str]:
+def auto_dtype(of_run: Mapping | None) -> tuple[str, str]:
     """Returns the dtype that "auto" is here, and why.
 
     Args:
-      of_run: the config of the same run when it began, which a run that goes on keeps; {} of a run that begins.
+      of_run: the config of the same run when it began, which a run that goes on keeps; None of a run that begins.
     """
     if of_run:
         return of_run["model"]["dtype"], "as when the run began"

@@ -63,7 +63,7 @@ def run_inputs(read_config: Callable[[], Config], workdir: str, hosts: Hosts) ->
             if config.model.dtype == "auto":
                 from codea1.players.dtype import auto_dtype
 
-                dtype, why = hosts.of_main(lambda: auto_dtype(RunFolder.config_in(workdir) if workdir else {}))
+                dtype, why = hosts.of_main(lambda: auto_dtype(RunFolder.config_in(workdir) if workdir else None))
                 config = config.with_changes({"model.dtype": dtype})
                 if hosts.is_main:
                     print(f"config.model.dtype is auto, here {config.model.dtype}: {why}")

@@ -30,7 +30,7 @@ def save_run(folder: Path, books: list[tuple[int, Pages, float | None]]) -> str:
     run = RunFolder.open(str(folder), {"steps": 9})
     checkpoints = Checkpoints(run.checkpoints, keep_last=9, keep_best=1)
     for step, pages, score in books:
-        checkpoints.save(step, {"x": jnp.arange(2)}, {}, score, BookSave(pages, host=0, hosts=1))
+        checkpoints.save(step, {"x": jnp.arange(2)}, {}, score, BookSave(pages))
     checkpoints.close()
     return str(folder)
 

@@ -18,7 +18,7 @@ from etils import epath
 from flax import nnx
 
 from bench.micro_run import content
-from codea1.game.mistake_book import NUM_SHARDS, MistakeBook
+from codea1.game.mistake_book import NUM_SHARDS, MistakeBook, shards_of_host
 from codea1.runs import checkpoints as checkpoints_module
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
@@ -93,10 +93,10 @@ def test_a_book_is_saved_as_it_was_when_the_saving_began(tmp_path: Path):
     book.load(big(100, 5))
     saved, failed_since = content(book.pages()), failed(make("later"))
     checkpoints = Checkpoints(tmp_path, 2, 0)
-    checkpoints.save(1, SMALL, {}, None, BookSave(book.pages(), host=0, hosts=1))
+    checkpoints.save(1, SMALL, {}, None, BookSave(book.pages()))
     for question_id in book.pages():
         book.update(question_id, TRUTH, 9, failed_since)
-    checkpoints.save(2, SMALL, {}, None, BookSave(book.pages(), host=0, hosts=1))
+    checkpoints.save(2, SMALL, {}, None, BookSave(book.pages()))
     checkpoints.close()
     reader = Checkpoints(tmp_path, 2, 0, read_only=True)
     assert content(reader.restore_book(1)) == saved
@@ -110,9 +110,9 @@ def test_a_book_is_saved_as_it_was_when_the_saving_began(tmp_path: Path):
 
 def test_a_step_whose_book_was_not_written_whole_is_not_complete(tmp_path: Path):
     checkpoints = Checkpoints(tmp_path, 1, 0)
-    checkpoints.save(1, SMALL, {}, None, BookSave({}, host=0, hosts=1))
+    checkpoints.save(1, SMALL, {}, None, BookSave({}))
     checkpoints.wait()
-    checkpoints.save(2, SMALL, {}, None, BookSave({}, host=0, hosts=2))  # and the other never comes
+    checkpoints.save(2, SMALL, {}, None, BookSave({}, shards_of_host(0, 2)))  # and the other never comes
     with pytest.raises(OSError, match=r"shard_01\.jsonl\.gz is missing"):
         checkpoints.wait()
     reader = Checkpoints(tmp_path, 1, 0, read_only=True)

@@ -18,7 +18,7 @@ from etils import epath
 from orbax.checkpoint.future import CommitFutureAwaitingContractedSignals, Future
 
 from codea1.game.book_pages import BookEntry, Page, Pages
-from codea1.game.mistake_book import ALL_SHARDS, shard_of, shards_of_host
+from codea1.game.mistake_book import ALL_SHARDS, shard_of
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.storage.checksums import Checksum, check_same, checksum_of, read_manifest
 from codea1.storage.json_lines import loads
@@ -39,7 +39,7 @@ class BookHandler(ocp.AsyncCheckpointHandler):
         return [CommitFutureAwaitingContractedSignals(write(), name="mistake_book_save")]
 
     def save(self, directory: epath.Path, args: "BookSave") -> None:
-        write_shards(directory, args.pages, shards_of_host(args.host, args.hosts))
+        write_shards(directory, args.pages, args.shards)
 
     def finalize(self, directory: epath.Path) -> None:
         """Raises StorageFailed where a shard is missing once every host has written its own."""
@@ -57,8 +57,7 @@ class BookSave(ocp.args.CheckpointArgs):
     """What one host saves of a book: `MistakeBook.pages`, which later updates leave alone."""
 
     pages: Mapping[str, Page]
-    host: int  # index of this one
-    hosts: int  # that hold the book together
+    shards: Collection[int] = ALL_SHARDS  # of this host
 
 
 def shard_file(shard: int) -> str:

@@ -257,7 +257,7 @@ class Run(Trainer):
             "changes": self._changes,
             "questions": self._questions,
         }
-        book = BookSave(self._book.pages(), self._hosts.index, self._hosts.count)
+        book = BookSave(self._book.pages(), self._book.shards)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
         self._saved = self._position.step
         self._checkpoints.sound = soundness.sound

@@ -7,40 +7,37 @@ report has.
 """
 
 import time
-from typing import TYPE_CHECKING
 
 from absl import flags
 from rich.console import Console
 
 from codea1.runtime import command
 
-if TYPE_CHECKING:  # it imports numpy and more, which takes a second; wrong flags are reported before
-    from codea1.runs.folder import RunFolder
-
 EVERY = flags.DEFINE_float("every", 5.0, "seconds between two looks at the files", lower_bound=0.1)
 
 
 def main(run: str) -> None:
-    from codea1.runs.folder import RunFolder
-
-    watch(RunFolder.existing(run), EVERY.value, Console())
+    watch(run, EVERY.value, Console())
 
 
-def watch(folder: "RunFolder", every: float, console: Console) -> None:
+def watch(run: str, every: float, console: Console) -> None:
     """Shows the steps of a run as they come, until the last.
 
     Args:
       every: seconds between two looks.
 
     Raises:
-      BadInput: its metrics are damaged.
+      BadInput: there is no run, or its metrics are damaged.
       StorageFailed: they cannot be read.
     """
+    # They import numpy and more, which takes a second, once the flags are checked.
     from codea1.evaluation import health
+    from codea1.runs.folder import RunFolder
     from codea1.runs.metrics import read_metrics
     from codea1.runtime.errors import BadInput
     from codea1.training.progress import GAME_COLUMNS, SUPERVISED_COLUMNS, Progress
 
+    folder = RunFolder.existing(run)
     while not (rows := read_metrics(folder.metrics)):
         time.sleep(every)
     is_game = not set(SUPERVISED_COLUMNS) & set(rows[0])
@@ -56,9 +53,8 @@ def watch(folder: "RunFolder", every: float, console: Console) -> None:
             time.sleep(every)
             last, rows = rows[-1]["step"], read_metrics(folder.metrics) or rows
             for row in rows:
-                if row["step"] <= last:
-                    continue
-                progress.update(row["step"], row)
+                if row["step"] > last:
+                    progress.update(row["step"], row)
     for warning in health.warnings(rows).values():
         console.print(warning, markup=False, highlight=False)
 

@@ -15,7 +15,6 @@ from codea1 import watch
 from codea1.lab.report.run_report import report_run
 from codea1.lab.runs.story import explain
 from codea1.lab.study.report import report_runs
-from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput, print_error
 from tests.explain_test import claim, code_row
 from tests.explain_test import test_row as suite_row
@@ -48,7 +47,7 @@ def read(workdir: Path) -> str:
     readers: list[Callable[[], object]] = [
         lambda: report_run(str(workdir)),
         lambda: report_runs([str(workdir)], None),
-        lambda: watch.watch(RunFolder.existing(str(workdir)), 0.0, Console(file=shown)),
+        lambda: watch.watch(str(workdir), 0.0, Console(file=shown)),
         lambda: explain(str(workdir)),
         lambda: explain(str(workdir), html_file=str(workdir / "story.html")),
     ]

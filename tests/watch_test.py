@@ -13,7 +13,7 @@ from codea1.watch import watch
 def watched(folder: RunFolder) -> list[str]:
     """The lines that watching prints, until the run ends."""
     shown = io.StringIO()
-    watch(folder, every=0.01, console=Console(file=shown, width=200))
+    watch(str(folder.path), every=0.01, console=Console(file=shown, width=200))
     return shown.getvalue().splitlines()
 
 

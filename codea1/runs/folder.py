@@ -87,7 +87,7 @@ class RunFolder:
           workdir: a local folder, made where it is missing, or gs://BUCKET/FOLDER.
           config: what the run is; anything that JSON can hold.
           own: path and content of files that the config names, by what names them; the folder keeps a copy.
-          is_made: see `check`.
+          is_made: False: nothing is changed, as by `check`.
 
         Raises:
           BadInput: the folder cannot be written, or holds a run with another config or other files, or the remains of

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from codea1.models.kv_cache import num_reads
 from codea1.rollout.decoding import Chunk
-from codea1.rollout.scheduler import IDLE, Prefilled, Queue, Request, Shard, Sizes
+from codea1.rollout.scheduler import IDLE, Group, Prefilled, Queue, Request, Shard, Sizes
 from codea1.rollout.slots import Slots
 
 PAD, PAGE, CHUNK, RESPONSE = 0, 4, 3, 12
@@ -80,13 +80,11 @@ class Play:
     def refill(self) -> None:
         while True:
             num_free = list(map(len, self.slots.free()))
-            if self.prefilled.should_prefill(self.queue, num_free):
-                known = [set(shard.groups) for shard in self.shards]
-                new = self.prefilled.choose(self.queue, num_free, PAD)
-                if new:
-                    self.prefill(*new)
-                for shard, prompts in zip(self.shards, known, strict=True):  # a sample has a page to start in
-                    assert shard.num_free or not shard.groups.keys() - prompts
+            known = [set(shard.groups) for shard in self.shards]
+            if chosen := self.prefilled.choose(self.queue, num_free, PAD):
+                self.prefill(*chosen)
+            for shard, prompts in zip(self.shards, known, strict=True):  # a sample has a page to start in
+                assert shard.num_free or not shard.groups.keys() - prompts
             last_W = self.by_shard(self.slots._started_B).max(axis=1)
             started, from_WZ, to_WZ = self.slots.fill(self.queue, CHUNK)
             has_more_W = self.by_shard(self.slots._started_B).max(axis=1) > last_W
@@ -104,12 +102,12 @@ class Play:
         if self.prefilled.num_waiting or self.queue.pull_until(enough=1):
             self.idle = max(self.idle, sum(map(len, self.slots.free())) / self.static.slots[-1])
 
-    def prefill(self, tokens_BT: np.ndarray, pages_BM: np.ndarray) -> None:
+    def prefill(self, tokens_BT: np.ndarray, pages_BM: np.ndarray, groups: dict[int, Group]) -> None:
         assert len(tokens_BT) in self.static.prompts
         assert tokens_BT.shape[1] in self.static.prompt_lengths
         rows = len(tokens_BT) // self.static.shards
         self.rows += rows
-        self.prompts += self.prefilled.num_prompts
+        self.prompts += len(groups)
         for row, (tokens, pages) in enumerate(zip(tokens_BT.tolist(), pages_BM.tolist(), strict=True)):
             for place, page in enumerate(pages):
                 if page < self.static.pages:
@@ -270,7 +268,8 @@ def test_fewer_slots_keep_what_is_live_in_its_shard():
     slots = play.slots
     for slot in (0, 1, 2, 5, 7):
         slots._leave(slot)
-    assert slots.num_live_in_fullest == 2
+    assert slots.excess(4) == 0
+    assert slots.excess(2) == 1
     indices = slots.rows.sample_index[[3, 4, 6]].tolist()
     slots.keep(4)
     assert slots.rows.live.tolist() == [True, False, True, True]

@@ -7,7 +7,7 @@ of a sample depend on the parameters, the prompt and its own keys; not on its sl
 came.
 """
 
-import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import jax
@@ -22,46 +22,18 @@ from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.rollout.decoding import Chunk, DecodingConfig, stream_key
 from codea1.rollout.functions import generation_functions
-from codea1.rollout.scheduler import Prefilled, Queue, Request, Sample, Shard, Sizes, smallest
+from codea1.rollout.scheduler import Prefill, Prefilled, Queue, Request, Sample, Shard, Sizes, smallest
 from codea1.rollout.slots import EndOf, Slots
 from codea1.runtime.compilations import Function
 from codea1.sharding import to_host
 
-
-@dataclasses.dataclass
-class Statistics:
-    """Counts since the last time they were taken."""
-
-    samples: int = 0
-    truncated: int = 0  # samples that reached their length limit
-    empty: int = 0  # samples that stopped at once
-    preempted: int = 0  # times that a sample gave its pages to others and started again
-    prompts: int = 0  # prefilled
-    prefill_rows: int = 0  # including those that filled up a prefill's static size
-    tokens: int = 0  # drawn
-    slot_steps: int = 0  # decode steps, each for the slots there were
-
-    def metrics(self) -> dict[str, float]:
-        """Returns counts, the share of a prefill's rows that held prompts, and that of slot-steps that drew a token."""
-        return {
-            "samples": float(self.samples),
-            "truncated": float(self.truncated),
-            "empty": float(self.empty),
-            "preempted": float(self.preempted),
-            "prompts": float(self.prompts),
-            "prefill_use": self.prompts / max(self.prefill_rows, 1),
-            "slot_use": self.tokens / max(self.slot_steps, 1),
-        }
-
-
-@dataclasses.dataclass(frozen=True)
-class _CallArguments:
-    """What all chunks of one call to `generate` have in common."""
-
-    weights: Params
-    key_data: np.ndarray
-    temperature: np.float32
-    top_p: np.float32 | None
+STATISTICS = (
+    "samples",
+    "truncated",  # samples that reached their length limit
+    "empty",  # samples that stopped at once
+    "preempted",  # times that a sample gave its pages to others and started again
+    "prompts",  # prefilled
+)
 
 
 class Engine:
@@ -103,12 +75,11 @@ class Engine:
         )
         self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
-        self._pad_id = pad_id
-        of_mesh = mesh.shape["replica"], records_routes
-        self.decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id, *of_mesh)
+        replicas = mesh.shape["replica"]
+        self.decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id, replicas, records_routes)
         self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
-        self._statistics = Statistics()
+        self._counts = Counter[str]()
         self.end_of: EndOf | None = None  # ends responses that have drawn no stop id
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
@@ -125,14 +96,21 @@ class Engine:
         return join(self._functions.publish(unflatten_dict(flat)), unflatten_dict(kept))
 
     def take_statistics(self) -> dict[str, float]:
-        """Returns metrics of what was generated since the last call; see `Statistics`."""
-        statistics, self._statistics = self._statistics, Statistics()
-        return statistics.metrics()
+        """Returns metrics of what was generated since the last call.
+
+        They are the counts in STATISTICS, the share of a prefill's rows that held prompts, and that of slot-steps
+        (decode steps, each for the slots there were) that drew a token.
+        """
+        counts, self._counts = self._counts, Counter()
+        return {name: float(counts[name]) for name in STATISTICS} | {
+            "prefill_use": counts["prompts"] / max(counts["prefill_rows"], 1),
+            "slot_use": counts["tokens"] / max(counts["slot_steps"], 1),
+        }
 
     @property
     def num_drawn(self) -> int:
         """Tokens since the statistics were taken last."""
-        return self._statistics.tokens
+        return self._counts["tokens"]
 
     def generate(
         self,
@@ -165,7 +143,7 @@ class Engine:
         key_data = np.asarray(jax.random.key_data(stream_key(seed, stream, step)))
         queue = Queue(requests, self.sizes, self._check)
         limit = None if top_p is None else np.float32(top_p)
-        return self._run(_CallArguments(self.publish(params), key_data, np.float32(temperature), limit), queue)
+        return self._run(self.publish(params), queue, key_data, np.float32(temperature), limit)
 
     def _check(self, request: Request) -> None:
         longest = self.sizes.prompt_lengths[-1]
@@ -177,7 +155,9 @@ class Engine:
         if request.length_limit is not None and request.length_limit < 1:
             raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
 
-    def _run(self, call: _CallArguments, queue: Queue) -> Iterator[Sample]:
+    def _run(
+        self, weights: Params, queue: Queue, key_data: np.ndarray, temperature: np.float32, top_p: np.float32 | None
+    ) -> Iterator[Sample]:
         size = smallest(self.sizes.slots, queue.pull_until(enough=self.sizes.slots[-1]))
         shards = [Shard(self.sizes) for _ in range(self.sizes.shards)]
         slots = Slots(size, shards, self.sizes, self._max_response_length)
@@ -186,63 +166,55 @@ class Engine:
         finished: list[Sample] = []
         while True:
             self.between_chunks()
-            cache = self._refill(call, queue, prefilled, slots, cache)
+            cache = self._refill(weights, queue, prefilled, slots, cache)
             if not slots.num_live:
                 break
-            while (smaller := self.sizes.fewer_slots(size)) and self._excess(slots, smaller) <= 0:
+            while (smaller := self.sizes.fewer_slots(size)) and slots.excess(smaller) <= 0:
                 slots.keep(smaller)
                 size = smaller
-            self._statistics.preempted += slots.grow(queue, self.chunk)
+            self._counts["preempted"] += slots.grow(queue, self.chunk)
             any_waits = prefilled.num_waiting > 0 or queue.pull_until(enough=1) > 0
-            cache, chunk = self._functions.decode[size, call.top_p is not None](
-                call.weights,
-                cache,
-                slots.table(),
-                slots.rows,
-                call.key_data,
-                call.temperature,
-                np.int32(self._exit_when_live(slots, size, any_waits)),
-                call.top_p,
+            exit_when_live = np.int32(self._exit_when_live(slots, size, any_waits))
+            cache, chunk = self._functions.decode[size, top_p is not None](
+                weights, cache, slots.table(), slots.rows, key_data, temperature, exit_when_live, top_p
             )
             queue.pull_until(enough=self.sizes.slots[-1])  # prompts are made while the devices decode
             yield from finished
             finished = self._take(slots, to_host(chunk))
         yield from finished
 
-    def _refill(self, call: _CallArguments, queue: Queue, prefilled: Prefilled, slots: Slots, cache: Cache) -> Cache:
+    def _refill(self, weights: Params, queue: Queue, prefilled: Prefilled, slots: Slots, cache: Cache) -> Cache:
         """Gives the free slots to samples that wait, as long as there are both and pages for them."""
         while True:
             num_free = list(map(len, slots.free()))
-            if prefilled.should_prefill(queue, num_free) and (new := prefilled.choose(queue, num_free, self._pad_id)):
-                tokens_BT, pages_BM = new
-                self._statistics.prompts += prefilled.num_prompts
-                self._statistics.prefill_rows += len(tokens_BT)
-                cache, routes = self._functions.prefill[tokens_BT.shape](call.weights, cache, tokens_BT, pages_BM)
-                prefilled.keep_routes(routes)
+            if chosen := prefilled.choose(queue, num_free, self.decoding.pad_id):
+                tokens_BT, pages_BM, groups = chosen
+                self._counts.update(prompts=len(groups), prefill_rows=len(tokens_BT))
+                cache, routes = self._functions.prefill[tokens_BT.shape](weights, cache, tokens_BT, pages_BM)
+                prefill = Prefill(routes)
+                for row, group in groups.items():
+                    group.prefill, group.row = prefill, row
             started, from_WZ, to_WZ = slots.fill(queue, self.chunk)
             if not started:
                 return cache
             cache = self._functions.copy_pages(cache, from_WZ, to_WZ)
-
-    def _excess(self, slots: Slots, size: int) -> int:
-        """Returns how many samples are too many for so many slots, in the shard that holds most."""
-        return slots.num_live_in_fullest - size // self.sizes.shards
 
     def _exit_when_live(self, slots: Slots, size: int, any_waits: bool) -> int:
         """Returns how few live slots are worth leaving a chunk for: to refill the others, or to do without them."""
         if any_waits:
             return max(slots.num_live - self.sizes.inserted * self.sizes.shards, 0)
         smaller = self.sizes.fewer_slots(size)
-        return min(smaller, slots.num_live - self._excess(slots, smaller)) if smaller else 0
+        return min(smaller, slots.num_live - slots.excess(smaller)) if smaller else 0
 
     def _take(self, slots: Slots, chunk: Chunk) -> list[Sample]:
         """Adds what a chunk has drawn to the slots and the statistics, and returns the samples that it finished."""
-        counts = self._statistics
-        counts.slot_steps += int(chunk.steps) * len(slots.rows.live)
-        counts.tokens += int(np.sum(chunk.drawn - slots.rows.drawn))
+        tokens = int(np.sum(chunk.drawn - slots.rows.drawn))
         finished = slots.take(chunk, self.end_of)
-        for sample in finished:
-            counts.samples += 1
-            counts.truncated += sample.finish_reason == "length"
-            counts.empty += sample.finish_reason == "stop" and len(sample.token_ids) == 1
+        self._counts.update(
+            slot_steps=int(chunk.steps) * len(slots.rows.live),
+            tokens=tokens,
+            samples=len(finished),
+            truncated=sum(sample.finish_reason == "length" for sample in finished),
+            empty=sum(sample.finish_reason == "stop" and len(sample.token_ids) == 1 for sample in finished),
+        )
         return finished

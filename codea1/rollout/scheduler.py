@@ -171,11 +171,8 @@ class Queue:
         self._source = iter(requests)
         self._sizes = sizes
         self._check = check
-        # By static length of the prompt: when it came, and the samples of one prompt.
-        self._waiting: dict[int, deque[tuple[int, list[PendingSample]]]] = {
-            length: deque() for length in sizes.prompt_lengths
-        }
-        self._num_arrived = self._num_put_back = self._num_wanted = 0
+        self._waiting: deque[list[PendingSample]] = deque()  # those of one prompt, in the order in which they came
+        self._num_wanted = 0
 
     def pull_until(self, enough: int) -> int:
         """Returns how many samples are wanted and not yet taken, or a lower count that is at least `enough`."""
@@ -185,28 +182,26 @@ class Queue:
 
     def oldest_length(self) -> int:
         """Returns the static length of the prompt that waits longest. There must be one."""
-        return min((waits[0][0], length) for length, waits in self._waiting.items() if waits)[1]
+        return self._length(self._waiting[0])
 
-    def peek(self, length: int, enough: int = 0) -> Prompt | None:
-        """Returns the prompt that waits longest among those of one static length.
+    def peek(self, length: int, enough: int = 0) -> list[PendingSample]:
+        """Returns the samples of the prompt that waits longest among those of one static length; [] if none waits.
 
         Where none waits, pulls further requests until one comes or `enough` samples of other lengths are wanted.
         """
-        waits = self._waiting[length]
-        while not waits and self._num_wanted < enough and self._pull():
-            pass
-        return waits[0][1][0].request.prompt_ids if waits else None
+        while True:
+            samples = next((samples for samples in self._waiting if self._length(samples) == length), [])
+            if samples or self._num_wanted >= enough or not self._pull():
+                return samples
 
-    def pop(self, length: int) -> list[PendingSample]:
-        """Takes the samples of the prompt that `peek` shows."""
-        _, samples = self._waiting[length].popleft()
+    def remove(self, samples: list[PendingSample]) -> None:
+        """Takes samples that `peek` shows."""
+        self._waiting.remove(samples)
         self._num_wanted -= len(samples)
-        return samples
 
     def put_back(self, samples: list[PendingSample]) -> None:
         """Lets samples of one prompt wait again, before all others."""
-        self._num_put_back += 1
-        self._waiting[self._length(samples)].appendleft((-self._num_put_back, samples))
+        self._waiting.appendleft(samples)
         self._num_wanted += len(samples)
 
     def _pull(self) -> bool:
@@ -216,8 +211,7 @@ class Queue:
             self._check(request)
             samples = [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
             if samples:
-                self._num_arrived += 1
-                self._waiting[self._length(samples)].append((self._num_arrived, samples))
+                self._waiting.append(samples)
                 self._num_wanted += len(samples)
         return request is not None
 
@@ -235,9 +229,6 @@ class Group:
     num_running: int = 0
     prefill: "Prefill | None" = None  # that the pages are of, and which of its rows this is
     row: int = 0
-
-    def __post_init__(self) -> None:
-        self.tokens = np.array(self.prompt, np.int32)
 
     @cached_property
     def routes(self) -> np.ndarray | None:
@@ -265,6 +256,7 @@ class Shard:
 
     def __init__(self, sizes: Sizes) -> None:
         self.groups: dict[Prompt, Group] = {}
+        self.new: list[Group] = []  # whose prompts are in no pages yet
         self.is_short = False  # of pages since the last sample ended: none starts while others run
         self._sizes = sizes
         self._free = list(range(sizes.pages))[::-1]
@@ -292,19 +284,20 @@ class Shard:
         """Frees pages."""
         self._free.extend(pages)
 
-    def add(self, samples: Sequence[PendingSample]) -> Group | None:
-        """Lets samples of one prompt wait here; returns their group where it is new, and its prompt to be prefilled."""
+    def add(self, samples: Sequence[PendingSample]) -> None:
+        """Lets samples of one prompt wait here."""
         prompt = samples[0].request.prompt_ids
-        known = self.groups.get(prompt)
-        group = known or Group(prompt, self.take(self._sizes.pages_of(len(prompt) - 1)))
-        group.waiting.extend(samples)
-        self.groups[prompt] = group
-        return None if known else group
+        if prompt not in self.groups:
+            self.groups[prompt] = Group(prompt, self.take(self._sizes.pages_of(len(prompt) - 1)))
+            self.new.append(self.groups[prompt])
+        self.groups[prompt].waiting.extend(samples)
 
     def left(self, group: Group) -> None:
         """Frees a group's pages where none of its samples waits or runs."""
         if not group.waiting and not group.num_running:
             self.give_back(self.groups.pop(group.prompt).pages)
+            if group in self.new:
+                self.new.remove(group)
 
     def give_up(self, queue: Queue, but: Group | None = None) -> bool:
         """Puts a group of which no sample runs back in the queue, for its pages; returns whether there was one."""
@@ -323,24 +316,12 @@ class Prefilled:
     def __init__(self, shards: Sequence[Shard], sizes: Sizes) -> None:
         self._shards = shards
         self._sizes = sizes
-        self._chosen: list[tuple[int, Group]] = []  # last, with their rows
-
-    @property
-    def num_prompts(self) -> int:
-        """Prompts that were chosen last."""
-        return len(self._chosen)
-
-    def keep_routes(self, routes: jax.Array | None) -> None:
-        """Lets the groups that were chosen last know which experts their prompts met."""
-        prefill = Prefill(routes)
-        for row, group in self._chosen:
-            group.prefill, group.row = prefill, row
 
     @property
     def num_waiting(self) -> int:
         return sum(shard.num_waiting for shard in self._shards)
 
-    def should_prefill(self, queue: Queue, num_free: Sequence[int]) -> bool:
+    def _pays(self, queue: Queue, num_free: Sequence[int]) -> bool:
         """Returns whether a prefill would pay for slots that are free (`num_free`) in shards where no sample waits.
 
         It pays once every shard has such slots, or a share IDLE of all slots is: a prefill takes the time of many
@@ -352,55 +333,55 @@ class Prefilled:
             return False
         return queue.pull_until(enough=1) > 0 or any(waiting > free for waiting, free in loads)
 
-    def choose(self, queue: Queue, num_free: Sequence[int], pad_id: int) -> tuple[np.ndarray, np.ndarray] | None:
-        """Chooses the prompts of the next prefill, as many as have pages; None where that is none.
+    def choose(
+        self, queue: Queue, num_free: Sequence[int], pad_id: int
+    ) -> tuple[np.ndarray, np.ndarray, dict[int, Group]] | None:
+        """Chooses the prompts of the next prefill, as many as have pages; None where that is none, or it would not pay.
 
-        Returns tokens int32 [P, T] of static sizes, shard by shard, and their pages as `PageTable` has them.
+        Returns tokens int32 [P, T] of static sizes, shard by shard, their pages as `PageTable` has them, and the groups
+        by row.
         """
-        new: list[list[Group]] = [[] for _ in self._shards]
-        self._take_requests(queue, num_free, new)
+        if not self._pays(queue, num_free):
+            return None
+        self._take_requests(queue, num_free)
         if not queue.pull_until(enough=1):
-            self._share_out(num_free, new)
-        groups = [group for of_shard in new for group in of_shard]
-        self._chosen = []
+            self._share_out(num_free)
+        rows = self._num_rows()
+        groups: dict[int, Group] = {}
+        for index, shard in enumerate(self._shards):
+            groups |= enumerate(shard.new, index * rows)
+            shard.new = []
         if not groups:
             return None
-        rows = self._num_rows(new)
-        length = smallest(self._sizes.prompt_lengths, max(len(group.prompt) for group in groups))
+        length = smallest(self._sizes.prompt_lengths, max(len(group.prompt) for group in groups.values()))
         tokens_BT = np.full((rows * len(self._shards), length), pad_id, np.int32)
         pages_BM = np.full((len(tokens_BT), self._sizes.pages_of(length)), self._sizes.pages, np.int32)
-        for index, of_shard in enumerate(new):
-            for row, group in enumerate(of_shard, index * rows):
-                tokens_BT[row, : len(group.tokens)] = group.tokens
-                pages_BM[row, : len(group.pages)] = group.pages
-                self._chosen.append((row, group))
-        return tokens_BT, pages_BM
+        for row, group in groups.items():
+            tokens_BT[row, : len(group.prompt)] = group.prompt
+            pages_BM[row, : len(group.pages)] = group.pages
+        return tokens_BT, pages_BM, groups
 
-    def _take_requests(self, queue: Queue, num_free: Sequence[int], new: list[list[Group]]) -> None:
+    def _take_requests(self, queue: Queue, num_free: Sequence[int]) -> None:
         """Takes enough requests for the free slots; then as many as go into rows that are prefilled anyway."""
         needs = [free - shard.num_waiting for shard, free in zip(self._shards, num_free, strict=True)]
         if not queue.pull_until(enough=max(sum(needs), 1)):
             return
         length = queue.oldest_length()
         while (wanted := sum(max(need, 0) for need in needs)) and queue.pull_until(enough=wanted):
-            prompt = queue.peek(length)
-            if prompt is None:
-                break
-            able = self._able(prompt, new, self._sizes.prompts_per_shard)
-            neediest = max(able, key=lambda i: needs[i], default=None)
-            if neediest is None or needs[neediest] <= 0:
-                break
-            samples = queue.pop(length)
-            self._add(neediest, samples, new)
-            needs[neediest] -= len(samples)
-        rows = self._num_rows(new)
-        while prompt := queue.peek(length, enough=self._sizes.slots[-1]):
-            able = self._able(prompt, new, rows)
+            samples = queue.peek(length)
+            able = [i for i in self._able(samples, self._sizes.prompts_per_shard) if needs[i] > 0]
             if not able:
                 break
-            self._add(min(able, key=lambda i: self._shards[i].num_waiting), queue.pop(length), new)
+            neediest = max(able, key=lambda i: needs[i])
+            queue.remove(samples)
+            self._shards[neediest].add(samples)
+            needs[neediest] -= len(samples)
+        rows = self._num_rows()
+        while able := self._able(samples := queue.peek(length, enough=self._sizes.slots[-1]), rows):
+            queue.remove(samples)
+            min((self._shards[i] for i in able), key=lambda shard: shard.num_waiting).add(samples)
 
-    def _share_out(self, num_free: Sequence[int], new: list[list[Group]]) -> None:
+    def _share_out(self, num_free: Sequence[int]) -> None:
         """Lets shards with free slots take over samples for which other shards have none."""
         while True:
             spare = [shard.num_waiting - free for shard, free in zip(self._shards, num_free, strict=True)]
@@ -408,31 +389,30 @@ class Prefilled:
             if spare[donor] <= 0:
                 return
             group = next(group for group in reversed(self._shards[donor].groups.values()) if group.waiting)
-            able = [i for i in self._able(group.prompt, new, self._sizes.prompts_per_shard) if i != donor]
-            taker = min(able, key=lambda i: spare[i], default=None)
-            if taker is None or spare[taker] >= 0:
+            able = [i for i in self._able(group.waiting, self._sizes.prompts_per_shard) if spare[i] < 0]
+            if not able:
                 return
+            taker = min(able, key=lambda i: spare[i])
             moved = [group.waiting.pop() for _ in range(min(-spare[taker], spare[donor], len(group.waiting)))]
-            self._add(taker, moved[::-1], new)
-            if group in new[donor] and not group.waiting:
-                new[donor].remove(group)
+            self._shards[taker].add(moved[::-1])
             self._shards[donor].left(group)
 
-    def _able(self, prompt: Prompt, new: list[list[Group]], rows: int) -> list[int]:
-        """Returns the shards that hold a prompt or have a row and pages for it, and for a chunk of one sample."""
+    def _able(self, samples: Sequence[PendingSample], rows: int) -> list[int]:
+        """Returns the shards that hold the samples' prompt or have a row and pages for it, and a chunk of one sample.
+
+        None where there are no samples.
+        """
+        if not samples:
+            return []
+        prompt = samples[0].request.prompt_ids
         needed = self._sizes.pages_of(len(prompt) - 1) + 1
         return [
             index
-            for index, (shard, of_shard) in enumerate(zip(self._shards, new, strict=True))
-            if prompt in shard.groups or (len(of_shard) < rows and shard.takes_more and shard.num_free >= needed)
+            for index, shard in enumerate(self._shards)
+            if prompt in shard.groups or (len(shard.new) < rows and shard.takes_more and shard.num_free >= needed)
         ]
 
-    def _add(self, index: int, samples: Sequence[PendingSample], new: list[list[Group]]) -> None:
-        group = self._shards[index].add(samples)
-        if group:
-            new[index].append(group)
-
-    def _num_rows(self, new: list[list[Group]]) -> int:
+    def _num_rows(self) -> int:
         """Returns the rows of a shard in the smallest prefill that holds what every shard has now."""
-        most = max(len(of_shard) for of_shard in new)
+        most = max(len(shard.new) for shard in self._shards)
         return smallest(self._sizes.prompts, most * len(self._shards)) // len(self._shards)

@@ -10,6 +10,7 @@ from codea1.models.kv_cache import PageTable, num_groups
 from codea1.rollout.decoding import Chunk, Rows
 from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard, Sizes
 from codea1.runtime.hosts import stable_hash
+from codea1.sharding import Array
 
 # Of a response's tokens, of which so many were looked at before: how many of them end it; 0: it goes on.
 EndOf = Callable[[list[int], int], int]
@@ -22,8 +23,8 @@ class Slots:
         self._shards = shards
         self._sizes = sizes
         self._max_response_length = max_response_length
-        self._samples: list[PendingSample | None] = [None] * size
-        self._groups: list[Group | None] = [None] * size
+        self._samples = np.full(size, None, object)  # PendingSample and its Group, last; None: there was none yet
+        self._groups = np.full(size, None, object)
         self._num_started = 0
         self._started_B = np.zeros(size, np.int64)  # the order in which they came
         self._num_shared_B = np.zeros(size, np.int32)  # pages at the start that are the prompt's
@@ -47,14 +48,14 @@ class Slots:
     def num_live(self) -> int:
         return int(self.rows.live.sum())
 
-    @property
-    def num_live_in_fullest(self) -> int:
-        """Samples in the shard that holds most."""
-        return int(self._live_WS().sum(axis=1).max())
+    def excess(self, size: int) -> int:
+        """Returns how many samples are too many for so many slots, in the shard that holds most."""
+        return int(self._by_shard(self.rows.live).sum(axis=1).max()) - size // len(self._shards)
 
     def free(self) -> list[list[int]]:
-        """Returns the slots without a live sample, by shard, counted within it."""
-        return [np.flatnonzero(~live_S).tolist() for live_S in self._live_WS()]
+        """Returns the slots without a live sample, by shard."""
+        slots_WS = self._by_shard(np.arange(len(self.rows.live)))
+        return [slots_S[~self.rows.live[slots_S]].tolist() for slots_S in slots_WS]
 
     def fill(self, queue: Queue, chunk: int) -> tuple[int, np.ndarray, np.ndarray]:
         """Starts samples that wait in free slots of their shards, at most `sizes.inserted` in each.
@@ -78,7 +79,7 @@ class Slots:
                     copied = shard.take(1)
                     from_WZ[index, copies], to_WZ[index, copies] = group.pages[shared], copied[0]
                     copies += 1
-                self._put(index, slot, group, [*group.pages[:shared], *copied], shared)
+                self._put(slot, group, [*group.pages[:shared], *copied], shared)
                 started += 1
         return started, from_WZ, to_WZ
 
@@ -109,13 +110,11 @@ class Slots:
         reads_WI3 = np.zeros((shards, self._sizes.reads[len(live)], 3), np.int32)
         reads_WI3[..., 0] = size  # padding: the row of no slot
         num_reads_W = np.zeros(shards, np.int32)
-        for index in range(shards):
-            part = slice(index * size, (index + 1) * size)
-            count_S = np.where(live[part], self._num_pages_B[part], 0)
+        for index, count_S in enumerate(self._by_shard(np.where(live, self._num_pages_B, 0))):
             row_I = np.repeat(np.arange(size), count_S)
             place_I = np.arange(len(row_I)) - np.repeat(np.cumsum(count_S) - count_S, count_S)
             num_reads_W[index] = len(row_I)
-            page_I = self._pages_BM[part][row_I, place_I]
+            page_I = self._pages_BM[index * size + row_I, place_I]
             # A page that rows share is read by one after another.
             reads_WI3[index, : len(row_I)] = np.stack([row_I, page_I, place_I], axis=1)[np.argsort(page_I)]
         return PageTable(self._pages_BM, reads_WI3, num_reads_W)
@@ -172,9 +171,8 @@ class Slots:
                     length_B[slot], stopped_B[slot], finished_B[slot] = end, True, True
         samples = []
         for slot in np.flatnonzero(finished_B).tolist():
-            pending, group, length = self._samples[slot], self._groups[slot], int(length_B[slot])
-            assert pending is not None
-            assert group is not None
+            pending: PendingSample = self._samples[slot]
+            length = int(length_B[slot])
             samples.append(
                 Sample(
                     question_id=pending.request.question_id,
@@ -183,7 +181,7 @@ class Slots:
                     token_ids=tuple(self._tokens_RB[:length, slot].tolist()),
                     log_probs=self._log_probs_RB[:length, slot].copy(),
                     finish_reason="stop" if stopped_B[slot] else "length",
-                    prompt_routes=group.routes,
+                    prompt_routes=self._groups[slot].routes,
                     routes=None if self._routes_RB is None else self._routes_RB[:length, slot].copy(),
                 )
             )
@@ -193,13 +191,10 @@ class Slots:
 
     def keep(self, size: int) -> None:
         """Moves to fewer slots, which hold what is live in every shard."""
-        live_WS = self._live_WS()
-        shards = len(live_WS)
-        order_WS = np.argsort(~live_WS, axis=1, kind="stable")[:, : size // shards]
-        order = (order_WS + np.arange(shards)[:, None] * live_WS.shape[1]).ravel()
-        self._samples = [self._samples[slot] for slot in order]
-        self._groups = [self._groups[slot] for slot in order]
-        for name in ("_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM"):
+        slots_WS = self._by_shard(np.arange(len(self.rows.live)))
+        places_WS = np.argsort(~self._by_shard(self.rows.live), axis=1, kind="stable")[:, : size // len(slots_WS)]
+        order = np.take_along_axis(slots_WS, places_WS, axis=1).ravel()
+        for name in ("_samples", "_groups", "_started_B", "_num_shared_B", "_num_pages_B", "_pages_BM"):
             setattr(self, name, getattr(self, name)[order])
         longest = self.rows.drawn.max()
         for name in ("_tokens_RB", "_log_probs_RB", "_routes_RB"):
@@ -211,14 +206,13 @@ class Slots:
             setattr(self, name, new_RB)
         self.rows = replace(self.rows, **{name: column[order] for name, column in vars(self.rows).items()})
 
-    def _live_WS(self) -> np.ndarray:
-        return np.asarray(self.rows.live).reshape(len(self._shards), -1)
+    def _by_shard(self, column_B: Array) -> np.ndarray:
+        return np.asarray(column_B).reshape(len(self._shards), -1)
 
-    def _put(self, shard: int, slot: int, group: Group, pages: list[int], num_shared: int) -> None:
+    def _put(self, slot: int, group: Group, pages: list[int], num_shared: int) -> None:
         sample, rows = group.waiting.popleft(), self.rows
         group.num_running += 1
         request = sample.request
-        slot += shard * len(rows.live) // len(self._shards)
         self._samples[slot], self._groups[slot] = sample, group
         self._num_started += 1
         self._started_B[slot] = self._num_started
@@ -235,13 +229,12 @@ class Slots:
     def _has_pages(self, index: int, group: Group, queue: Queue, chunk: int) -> bool:
         """Returns whether a shard can start a sample of a group; where none runs, it gives up others for that."""
         shard = self._shards[index]
-        size = len(self.rows.live) // len(self._shards)
-        missing_S = self._missing_B(chunk, slice(index * size, (index + 1) * size))
         known = len(group.prompt) - 1
         end = known + min(chunk, self._limit(group.waiting[0].request))
         needed = self._sizes.pages_of(end) - known // self._sizes.page
-        if self._live_WS()[index].any():
-            return shard.takes_more and shard.num_free - missing_S.sum() >= needed
+        if self._by_shard(self.rows.live)[index].any():
+            missing = self._by_shard(self._missing_B(chunk))[index].sum()
+            return shard.takes_more and shard.num_free - missing >= needed
         while shard.num_free < needed and shard.give_up(queue, but=group):
             pass
         return True  # at the latest when none is left: a shard has pages for the longest sample
@@ -249,28 +242,24 @@ class Slots:
     def _limit(self, request: Request) -> int:
         return min(request.length_limit or self._max_response_length, self._max_response_length)
 
-    def _missing_B(self, chunk: int, part: slice = slice(None)) -> np.ndarray:
-        """Returns how many pages each sample in `part` of the slots has too few for its next `chunk` tokens."""
+    def _missing_B(self, chunk: int) -> np.ndarray:
+        """Returns how many pages each sample has too few for its next `chunk` tokens."""
         rows = self.rows
-        end_B = rows.position[part] + np.minimum(chunk, rows.limit[part] - rows.drawn[part])
-        missing_B = np.maximum(-(-end_B // self._sizes.page) - self._num_pages_B[part], 0)
-        return np.where(rows.live[part], missing_B, 0)
+        end_B = rows.position + np.minimum(chunk, rows.limit - rows.drawn)
+        missing_B = np.maximum(-(-end_B // self._sizes.page) - self._num_pages_B, 0)
+        return np.where(rows.live, missing_B, 0)
 
     def _stop_last(self, index: int) -> None:
         """Lets the sample of a shard that came last give way: it waits for a slot again, and loses what it drew."""
-        size = len(self.rows.live) // len(self._shards)
-        slots = [slot for slot in range(index * size, (index + 1) * size) if self.rows.live[slot]]
-        last = max(slots, key=lambda slot: self._started_B[slot])
-        group, sample = self._groups[last], self._samples[last]
-        assert group is not None
-        assert sample is not None
-        group.waiting.appendleft(sample)
+        live = np.flatnonzero(self.rows.live).tolist()
+        last = max((slot for slot in live if self._shard_of(slot) == index), key=lambda slot: self._started_B[slot])
+        self._groups[last].waiting.appendleft(self._samples[last])
         self._leave(last)
         self._shards[index].is_short = True
 
     def _leave(self, slot: int) -> None:
-        shard, group = self._shards[self._shard_of(slot)], self._groups[slot]
-        assert group is not None
+        shard = self._shards[self._shard_of(slot)]
+        group: Group = self._groups[slot]
         shard.give_back(self._pages_BM[slot, self._num_shared_B[slot] : self._num_pages_B[slot]].tolist())
         self.rows.live[slot] = False
         group.num_running -= 1

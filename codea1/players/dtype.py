@@ -1,7 +1,7 @@
 """The dtype of products where a config leaves it to the machine."""
 
 import functools
-import time
+import timeit
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -41,9 +41,4 @@ def _seconds(dtype: str) -> float:
     factors = jnp.ones((rows, inputs), dtype), jnp.ones((inputs, outputs), dtype)
     multiply = jax.jit(functools.partial(jnp.matmul, preferred_element_type=jnp.float32))
     jax.block_until_ready(multiply(*factors))
-    spent = []
-    for _ in range(10):
-        started = time.monotonic()
-        jax.block_until_ready(multiply(*factors))
-        spent.append(time.monotonic() - started)
-    return min(spent)
+    return min(timeit.repeat(lambda: jax.block_until_ready(multiply(*factors)), repeat=10, number=1))

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, Group
@@ -137,9 +138,7 @@ class Progress:
     def _time_left(self) -> str:
         if self._left is None or self._done >= self._total:
             return ""
-        minutes, seconds = divmod(round(self._left), 60)
-        hours, minutes = divmod(minutes, 60)
-        return f"{hours}:{minutes:02d}:{seconds:02d} left"
+        return f"{timedelta(seconds=round(self._left))} left"
 
     def _values(self) -> list[tuple[str, str]]:
         return [(title, _shown(self._latest.get(metric), form)) for metric, (title, form) in self._columns.items()]

@@ -42,7 +42,8 @@ class ProfilerWindow:
         self._folder = folder
         self._steps = range(first, min(first + count, last + 1)) if first else range(0)
         self._host = host
-        self._started: int | None = None  # the first step of the trace under way
+        self._has_begun = False
+        self._trace = contextlib.ExitStack()
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:
@@ -50,33 +51,28 @@ class ProfilerWindow:
 
         A trace that an exception ends is thrown away.
         """
-        if number in self._steps and self._started is None:
-            self._start(number)
-        try:
+        if number in self._steps and not self._has_begun:
+            self._has_begun = True
+            self._trace.enter_context(self._traced(number))
+        with contextlib.ExitStack() as failed:
+            failed.push(self._trace)
             with jax.profiler.StepTraceAnnotation(STEP, step_num=number):
                 yield
-        except BaseException:
-            if self._started is not None:
-                self._stop(last=None)
-            raise
-        if self._started is not None and number == self._steps[-1]:
-            self._stop(last=number)
+            failed.pop_all()
+        if number in self._steps[-1:]:
+            self._trace.close()
 
-    def _start(self, number: int) -> None:
+    @contextlib.contextmanager
+    def _traced(self, first: int) -> Iterator[None]:
+        """Traces the block, and keeps the trace of the steps from `first` on unless an exception ends it."""
         options = jax.profiler.ProfileOptions()
         # The scheduler and the reading of answers call so many Python functions that nothing else would be seen.
         options.python_tracer_level = 0
-        self._local = tempfile.TemporaryDirectory()  # the profiler writes to local disks alone
-        jax.profiler.start_trace(self._local.name, profiler_options=options)
-        self._started = number
-
-    def _stop(self, last: int | None) -> None:
-        """Ends the trace, and keeps it where it is whole: up to step `last`."""
-        started, self._started = self._started, None
-        with self._local:
-            jax.profiler.stop_trace()
+        with tempfile.TemporaryDirectory() as local:  # the profiler writes to local disks alone
+            with jax.profiler.trace(local, profiler_options=options):
+                yield
             # One folder for all hosts: TensorBoard then takes them for one trace.
-            session = self._folder.profile / "plugins" / "profile" / f"steps_{started}_to_{last}"
-            for kind in _KINDS if last is not None else ():
-                for file in Path(self._local.name).rglob(f"*.{kind}"):
+            session = self._folder.profile / "plugins" / "profile" / f"steps_{first}_to_{self._steps[-1]}"
+            for kind in _KINDS:
+                for file in Path(local).rglob(f"*.{kind}"):
                     write_atomically(session / f"host_{self._host}.{kind}", file.read_bytes())

@@ -30,20 +30,19 @@ def revalidate(pages: Pages, questions: Iterable[Question], grader: Grader) -> t
     by_id = {question.id: question for question in questions}
     digests = {id: question.ground_truth_digest for id, question in by_id.items()}
     stale = {id: page for id, page in pages.items() if id in by_id and page.ground_truth_digest != digests[id]}
-    entries, answers = {}, {}
+    if not stale:
+        return dict(pages), []
+    asked = {}
     for id, page in stale.items():
         question = by_id[id]
-        entries[id] = [entry for entry in page.entries.values() if entry.test.call.function == question.entry_point]
-        answers[id] = start(Judge(question, grader).answers(entry.test.call for entry in entries[id]))
-    valid, holding = dict(pages), 0
-    for id in stale:
-        kept = _holding(id, entries[id], answers[id].result())
+        entries = [entry for entry in page.entries.values() if entry.test.call.function == question.entry_point]
+        asked[id] = entries, start(Judge(question, grader).answers(entry.test.call for entry in entries))
+    valid, holding = {id: page for id, page in pages.items() if id not in stale}, 0
+    for id, (entries, answers) in asked.items():
+        kept = _holding(id, entries, answers.result())
         holding += len(kept)
-        del valid[id]
         if kept:
             valid[id] = Page.of(digests[id], kept)
-    if not stale:
-        return valid, []
     tests = sum(len(page.entries) for page in stale.values())
     changed = f"the ground truths of {len(stale)} questions (first {next(iter(stale))}), or how they are run, changed"
     return valid, [f"Mistake Book: {changed}; {holding} of {tests} tests still hold"]

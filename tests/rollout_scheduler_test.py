@@ -46,7 +46,7 @@ class Play:
     def __init__(self, static: Sizes, requests: list[Request], seed: int, ends_with_chunk: float = 0.5) -> None:
         self.static = static
         self.ends = ends_with_chunk  # chance of a sample to end in each chunk
-        self.queue = Queue(iter(requests), static, check=lambda _: None)
+        self.queue = Queue(iter(requests), static)
         self.shards = [Shard(static) for _ in range(static.shards)]
         self.slots = Slots(static.slots[-1], self.shards, static, RESPONSE)
         self.prefilled = Prefilled(self.shards, static)

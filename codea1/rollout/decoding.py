@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from flax import nnx
 
 from codea1.models.config import Qwen2Config
@@ -46,6 +47,12 @@ class Rows:
     question_hash: Array  # uint32, `stable_hash` of the question id
     sample_index: Array  # int32
     live: Array  # bool; the others draw nothing
+
+
+def abstract_rows(slots: int) -> Rows:
+    """Returns the rows of so many slots as shapes."""
+    numbers, hashes, flags = (jax.ShapeDtypeStruct((slots,), dtype) for dtype in (np.int32, np.uint32, bool))
+    return Rows(numbers, numbers, numbers, numbers, hashes, numbers, flags)
 
 
 @jax.tree_util.register_dataclass

@@ -133,19 +133,19 @@ class Engine:
         Raises ValueError for a prompt that is empty or longer than max_prompt_length, a limit that is not positive, a
         negative temperature and a top_p outside (0, 1]: before anything runs, but for what an iterator yields.
         """
+        checked: Iterable[Request] = map(self._checked, requests)
         if isinstance(requests, Sequence):
-            for request in requests:
-                self._check(request)
+            checked = list(checked)
         if temperature < 0:
             raise ValueError(f"temperature is {temperature}, it must not be negative")
         if top_p is not None and not 0 < top_p <= 1:
             raise ValueError(f"top_p is {top_p}, it must lie above 0 and not exceed 1")
         key_data = np.asarray(jax.random.key_data(stream_key(seed, stream, step)))
-        queue = Queue(requests, self.sizes, self._check)
+        queue = Queue(checked, self.sizes)
         limit = None if top_p is None else np.float32(top_p)
         return self._run(self.publish(params), queue, key_data, np.float32(temperature), limit)
 
-    def _check(self, request: Request) -> None:
+    def _checked(self, request: Request) -> Request:
         longest = self.sizes.prompt_lengths[-1]
         if not 0 < len(request.prompt_ids) <= longest:
             raise ValueError(
@@ -154,6 +154,7 @@ class Engine:
             )
         if request.length_limit is not None and request.length_limit < 1:
             raise ValueError(f"question {request.question_id!r} has length_limit {request.length_limit}, less than 1")
+        return request
 
     def _run(
         self, weights: Params, queue: Queue, key_data: np.ndarray, temperature: np.float32, top_p: np.float32 | None

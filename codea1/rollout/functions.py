@@ -30,7 +30,7 @@ from codea1.models.lora import split
 from codea1.models.qwen2 import Params, abstract
 from codea1.models.weights import has_forms, table_forms
 from codea1.rollout import decoding
-from codea1.rollout.decoding import DecodingConfig, Rows
+from codea1.rollout.decoding import DecodingConfig, abstract_rows
 from codea1.rollout.scheduler import Sizes
 from codea1.runtime.compilations import Function
 from codea1.sharding import ACTIVATION_RULES, laid_out, param_shardings, partition_spec
@@ -70,7 +70,7 @@ def generation_functions(
     decode: dict[tuple[int, bool], Function] = {}
     scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
     for slots in sizes.slots:
-        arguments = weights, cache, _table(sizes, slots), _rows(slots), *scalars
+        arguments = weights, cache, _table(sizes, slots), abstract_rows(slots), *scalars
         for end, limit in (("", None), (", restricted", _array(np.float32))):
             name = f"decode {slots} slots{end}"
             decode[slots, limit is not None] = Function("decode", name, decode_chunk, (*arguments, limit))
@@ -94,11 +94,6 @@ def _table(sizes: Sizes, slots: int) -> PageTable:
         return PageTable(pages, num_shared_B=_array(np.int32, slots), members_WGR=groups)
     reads = _array(np.int32, sizes.shards, sizes.reads[slots], 3)
     return PageTable(pages, reads, _array(np.int32, sizes.shards))
-
-
-def _rows(slots: int) -> Rows:
-    numbers, is_live = _array(np.int32, slots), _array(bool, slots)
-    return Rows(numbers, numbers, numbers, numbers, _array(np.uint32, slots), numbers, is_live)
 
 
 @functools.cache

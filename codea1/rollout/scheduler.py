@@ -16,7 +16,7 @@ one that came first never does, and a shard has pages for the longest sequence: 
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal, Self
@@ -167,10 +167,9 @@ class PendingSample:
 class Queue:
     """Samples that wait for a prefill. Pulls no more requests from its source than the slots can soon take."""
 
-    def __init__(self, requests: Iterable[Request], sizes: Sizes, check: Callable[[Request], None]) -> None:
+    def __init__(self, requests: Iterable[Request], sizes: Sizes) -> None:
         self._source = iter(requests)
         self._sizes = sizes
-        self._check = check
         self._waiting: deque[list[PendingSample]] = deque()  # those of one prompt, in the order in which they came
         self._num_wanted = 0
 
@@ -208,7 +207,6 @@ class Queue:
         """Takes the next request from the source; returns whether there was one."""
         request = next(self._source, None)
         if request is not None:
-            self._check(request)
             samples = [PendingSample(request, request.first_sample + index) for index in range(request.num_samples)]
             if samples:
                 self._waiting.append(samples)

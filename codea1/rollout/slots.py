@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+import jax
 import numpy as np
 
 from codea1.models.grouped_attention import MEMBERS
 from codea1.models.kv_cache import PageTable, num_groups
-from codea1.rollout.decoding import Chunk, Rows
+from codea1.rollout.decoding import Chunk, Rows, abstract_rows
 from codea1.rollout.scheduler import Group, PendingSample, Queue, Request, Sample, Shard, Sizes
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import Array
@@ -34,15 +35,7 @@ class Slots:
         self._tokens_RB = np.zeros((max_response_length, size), np.int32)
         self._log_probs_RB = np.zeros((max_response_length, size), np.float32)
         self._routes_RB: np.ndarray | None = None  # [R, B, L, c], once a chunk has some
-        self.rows = Rows(
-            token=np.zeros(size, np.int32),
-            position=np.zeros(size, np.int32),
-            drawn=np.zeros(size, np.int32),
-            limit=np.zeros(size, np.int32),
-            question_hash=np.zeros(size, np.uint32),
-            sample_index=np.zeros(size, np.int32),
-            live=np.zeros(size, bool),
-        )
+        self.rows: Rows = jax.tree.map(lambda column: np.zeros(column.shape, column.dtype), abstract_rows(size))
 
     @property
     def num_live(self) -> int:

@@ -34,7 +34,7 @@ from codea1.training.profile import ProfilerWindow
 from codea1.training.record import Record, ShowReport
 from codea1.training.revalidation import revalidate
 from codea1.training.setup import Components
-from codea1.training.soundness import Breakdown, Diverged, Soundness, not_finite_after, title
+from codea1.training.soundness import Diverged, Soundness, not_finite_after, title
 from codea1.training.step import Step
 from codea1.training.stored_config import paths_of
 from codea1.training.trainer import Metrics, Trainer
@@ -262,11 +262,11 @@ class Run(Trainer):
         self._saved = self._position.step
         self._checkpoints.sound = soundness.sound
 
-    def _diverged(self, breakdown: Breakdown) -> Diverged:
+    def _diverged(self, breakdown: str) -> Diverged:
         """Returns what ends the run on all hosts, where a learner broke down."""
         sound, saved = self._position.soundness.sound, self._saved
         sentence = (
-            f"{breakdown.what}: {breakdown.look} in {self._folder.metrics}. The same command goes on "
+            f"{breakdown} in {self._folder.metrics}. The same command goes on "
             + (f"after step {saved}; " if saved > 0 else "from the start; ")
             + (f"the last sound step is {sound}." if sound > 0 else "no sound step was saved.")
         )

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from codea1.learn.update import SKIPPED_STEPS
 from codea1.runtime.hosts import AgreedBadInput
@@ -12,13 +11,6 @@ _LOOK = "look at its learning_rate, grad_norm, update_norm, param_norm and loss"
 
 class Diverged(AgreedBadInput):
     """The learning of a policy or critic broke down: the run ends, and the players are not saved as they are."""
-
-
-class Breakdown(NamedTuple):
-    """What happened to a learner, and which metrics say more."""
-
-    what: str
-    look: str
 
 
 @dataclass
@@ -48,24 +40,24 @@ class Soundness:
         is_astray = {name: max_kl > 0 and not kl <= max_kl for name, kl in sampler_kls.items() if kl is not None}
         return Soundness(_extended(self.skipped, skips_all, step), _extended(self.astray, is_astray, step), self.sound)
 
-    def breakdown(self, max_kl: float) -> Breakdown | None:
-        """Returns what happened to a learner in SKIPPED_STEPS steps in a row; None where nothing did."""
+    def breakdown(self, max_kl: float) -> str:
+        """Returns what happened to a learner in SKIPPED_STEPS steps in a row, and which metrics say more; or ""."""
 
         def sentence(rows: Mapping[str, list[int]], what: str) -> str:
             long = {name: steps for name, steps in rows.items() if len(steps) >= SKIPPED_STEPS}
             return " and ".join(f"{title(name)} {what} {', '.join(map(str, steps))}" for name, steps in long.items())
 
         if what := sentence(self.skipped, "skipped every optimizer step of steps"):
-            return Breakdown(f"{what}, because gradients or new parameters were not finite", _LOOK)
+            return f"{what}, because gradients or new parameters were not finite: {_LOOK}"
         if what := sentence(self.astray, "learned from samples of another policy in steps"):
             bound = f"sampler_kl was above config.max_sampler_kl, {max_kl:g} nats per token"
-            return Breakdown(f"{what}, because {bound}", "look at its sampler_log_prob_difference_max")
-        return None
+            return f"{what}, because {bound}: look at its sampler_log_prob_difference_max"
+        return ""
 
 
-def not_finite_after(step: int, learners: list[str]) -> Breakdown:
-    """Returns that the parameters or moments of learners are not finite after a step."""
-    return Breakdown(f"{' and '.join(map(title, learners))} is not finite after step {step}", _LOOK)
+def not_finite_after(step: int, learners: list[str]) -> str:
+    """Returns that the parameters or moments of learners are not finite after a step, and which metrics say more."""
+    return f"{' and '.join(map(title, learners))} is not finite after step {step}: {_LOOK}"
 
 
 def title(learner: str) -> str:

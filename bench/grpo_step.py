@@ -41,6 +41,7 @@ from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.players.player import Player
 from codea1.rollout.engine import Request, Sample
+from codea1.runtime.compilations import compile_all
 from codea1.sharding import make_mesh
 
 RESPONSE = 128  # tokens
@@ -114,7 +115,7 @@ def taught(samples: list[Sample], code: Player) -> list[TrainSample]:
 def steps(old_log_probs: str, dtype: str) -> list[Spent]:
     """Seconds of each measured step."""
     code = player(config(old_log_probs, dtype=dtype))
-    code.warm_up()
+    compile_all(code.functions.generation)
     spent = []
     for step in range(1, STEPS + 2):
         started = time.monotonic()

@@ -39,6 +39,7 @@ from codea1.lab.aot import work
 from codea1.models import config_json
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
+from codea1.players.base import Model
 from codea1.players.functions import PlayerFunctions
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
@@ -156,8 +157,8 @@ def of_generation(folder: str, drawn: list[list[int]], dtype: str, peer: Peer | 
     model = code.functions.model
     bandwidth = machine(model, peer)
     for batch in BATCHES:
-        c, ids = config(folder, batch, dtype), SpecialIds((), 0)
-        functions = PlayerFunctions("code", c.code, c.model, c.rollout, MESH, stored, ids)
+        sampled = Model(stored, SpecialIds((), 0), "", "")
+        functions = PlayerFunctions("code", config(folder, batch, dtype), sampled, MESH)
         rate = product_rate(model, max(batch, 2))
         for name, (first, decode) in generation(functions, code, drawn[:batch], peer, passes).items():
             needed = work.decode_step(model, batch, PROMPT + DRAWN // 2, one).flops
@@ -173,8 +174,8 @@ def of_generation(folder: str, drawn: list[list[int]], dtype: str, peer: Peer | 
 def of_steps(folder: str, drawn: list[list[int]], dtype: str, peer: Peer | None, count: int) -> None:
     """Prints the seconds of whole steps, of codea1 and of TRL in the peer's dtype, in turn."""
     code = player(config(folder, PROMPTS * SAMPLES, dtype))
-    code.warm_up()
-    code.warm_up_learning()
+    compile_all(code.functions.generation)
+    compile_all(code.functions.learning)
     options = TRL | {"num_generations": SAMPLES, "max_completion_length": RESPONSE, "beta": 0.0, "max_steps": count}
     asked = {"prompts": drawn[:PROMPTS], "rank": RANK, "options": options}
     found, rates, peaks = defaultdict(list), [], {}

@@ -8,7 +8,7 @@ from bench.micro_run import make_micro_config
 from codea1.lab.aot.compilation import fingerprint
 from codea1.lab.aot.jobs import Plan, bytes_per_device, largest
 from codea1.players.player import Player
-from codea1.runtime.compilations import compiled_functions
+from codea1.runtime.compilations import compile_all, compiled_functions
 from tests.player_functions_test import planned_of, player_of
 
 GIB = 1 << 30
@@ -44,7 +44,8 @@ def size_of(tree) -> int:
 
 def test_what_is_planned_is_what_a_player_compiles(planned, player):
     compiled_functions.clear()  # other tests may have compiled functions that this one looks for
-    for phase, compiled in (("rollout", player.warm_up()), ("learn", player.warm_up_learning())):
+    for phase, functions in (("rollout", player.functions.generation), ("learn", player.functions.learning)):
+        compiled = compile_all(functions)
         assert [job.function.name for job in planned.jobs if job.phase == phase] == [each.name for each in compiled]
     known = set(compiled_functions)
     for job in planned.jobs:

@@ -16,7 +16,7 @@ from codea1.game.methods import METHODS
 from codea1.lab.aot.roofline import estimate
 from codea1.lab.aot.work import CHIPS
 from codea1.runs.folder import RunFolder
-from codea1.runtime.compilations import compiled_functions
+from codea1.runtime.compilations import compile_all, compiled_functions
 from codea1.runtime.errors import BadInput
 from codea1.training import setup
 from codea1.training.run import Run
@@ -282,9 +282,9 @@ def test_what_a_frozen_player_runs_is_planned_and_no_more(micro_config):
     compiled_functions.clear()  # other tests may have compiled functions that these look for
     player = assemble(validate(micro_config)).policies["test"]
     names = [job.function.name for job in planned.jobs if job.player == "test"]
-    assert names == [compiled.name for compiled in player.warm_up()]
-    assert player.warm_up_learning() == []
-    assert (player.states, player.abstract_states) == ({}, {})
+    assert names == [compiled.name for compiled in compile_all(player.functions.generation)]
+    assert compile_all(player.functions.learning) == []
+    assert (player.states, player.functions.abstract_states) == ({}, {})
 
 
 def test_one_policy_is_planned_once(micro_config):

@@ -12,7 +12,7 @@ from codea1.lab.aot.jobs import Plan, models, plan
 from codea1.learn.batch import TrainSample
 from codea1.players.player import Player
 from codea1.rollout.engine import Request
-from codea1.runtime.compilations import compiled_functions
+from codea1.runtime.compilations import compile_all, compiled_functions
 
 
 def arranged(config: ConfigDict, kind: str) -> ConfigDict:
@@ -63,11 +63,11 @@ def test_warm_up_compiles_what_is_planned_and_learning_nothing_more(micro_config
     player = player_of(config)
     planned = [job.function for job in planned_of(config).jobs if job.phase == "learn"]
     compiled_functions.clear()
-    compiled = player.warm_up_learning()
+    compiled = compile_all(player.functions.learning)
     assert [each.name for each in compiled] == [function.name for function in planned]
     assert any(function.kind == "score" for function in planned) == (kind != "sampler")
     assert all(each.seconds > 0 for each in compiled)
-    assert player.warm_up_learning() == []
+    assert compile_all(player.functions.learning) == []
     backend_compilations.clear()
     for step in (2, 3):
         player.learn(samples(), step)
@@ -76,7 +76,7 @@ def test_warm_up_compiles_what_is_planned_and_learning_nothing_more(micro_config
 
 def test_generation_compiles_nothing_more(micro_config, backend_compilations):
     player = player_of(arranged(micro_config, "grpo"))
-    player.warm_up()
+    compile_all(player.functions.generation)
     asked = [Request("a", (5, 6, 7), 0, 3), Request("b", (5, 6), 0, 9)]
     list(
         player.generate(asked, stream="code/train", step=1)
@@ -90,9 +90,9 @@ def test_players_of_one_model_and_shapes_compile_once(micro_config):
     micro_config.test = micro_config.code
     compiled_functions.clear()
     first, second = (player_of(micro_config, name) for name in ("code", "test"))
-    assert first.warm_up()
-    assert first.warm_up_learning()
-    assert second.warm_up() == second.warm_up_learning() == []
+    assert compile_all(first.functions.generation)
+    assert compile_all(first.functions.learning)
+    assert compile_all(second.functions.generation) == compile_all(second.functions.learning) == []
 
 
 def test_what_is_not_used_is_not_compiled(micro_config):
@@ -101,7 +101,7 @@ def test_what_is_not_used_is_not_compiled(micro_config):
     assert not compiled_functions
     list(player.generate([Request("a", (5, 6, 7), 0, 1)], stream="code/train", step=1))
     learning = {each.name for each in player.functions.learning}
-    assert {each.name for each in player.warm_up_learning()} == learning
+    assert {each.name for each in compile_all(player.functions.learning)} == learning
 
 
 @pytest.mark.parametrize("kind", ["grpo", "gae"])
@@ -109,13 +109,13 @@ def test_warm_up_changes_nothing_to_the_bit(micro_config, kind):
     player = player_of(arranged(micro_config, kind))
     player.learn(samples(), step=2)  # so that moments and counts are not those of the start
     before = jax.tree.map(np.array, player.states)
-    player.warm_up_learning()
+    compile_all(player.functions.learning)
     jax.tree.map(np.testing.assert_array_equal, player.states, before)
 
 
 def test_another_shape_or_type_is_refused(micro_config):
     player = player_of(arranged(micro_config, "grpo"))
-    score = next(iter(player.functions.score.values()))
+    score = next(iter(player.functions.scores.values()))
     params, tokens, temperature = player.params, np.zeros(score.arguments[1].shape, np.int32), np.float32(1)
     score(params, tokens, temperature, None, None)
     for changed in (tokens[:1], tokens[:, :-1], tokens.astype(np.float32)):

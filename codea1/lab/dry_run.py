@@ -15,8 +15,8 @@ from codea1.config import Config
 from codea1.game.methods import METHODS
 from codea1.lab.report.tables import TextTable
 from codea1.learn.batch import RowShape
-from codea1.players.memory import GIB, device_memory
-from codea1.runtime.compilations import CompileTime
+from codea1.models.flops import GIB
+from codea1.players.memory import device_memory
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import Hosts
 from codea1.sandbox.host.pool import SandboxPool
@@ -53,7 +53,6 @@ class DryRun(Trainer):
 
     def __init__(self, config: Config, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         super().__init__(config, parts, sandbox, hosts)
-        self._compiled: list[tuple[str, CompileTime]] = []  # by the name of the player
         width = None if sys.stdout.isatty() else 120
         self._console = Console(quiet=not hosts.is_main, highlight=False, width=width)
 
@@ -70,9 +69,9 @@ class DryRun(Trainer):
             if wrong := misjudged(self._sandbox):
                 raise BadInput(f"the sandbox judges programs wrongly: {'; '.join(wrong)}.")
         self._note(f"{self._sandbox.isolation_note} It judges the doctor's programs as it should.")
-        self._compile()
-        rows = [(f"{name}: {function.name}", f"{function.seconds:.1f}") for name, function in self._compiled]
-        rows.append(("all", f"{sum(function.seconds for _, function in self._compiled):.1f}"))
+        compiled = [(name, function) for name, _, functions in self._compile() for function in functions]
+        rows = [(f"{name}: {function.name}", f"{function.seconds:.1f}") for name, function in compiled]
+        rows.append(("all", f"{sum(function.seconds for _, function in compiled):.1f}"))
         shared = "Players of one model share what fits both. What an earlier process compiled is only read again."
         self._console.print(TextTable(("function", "seconds"), rows).terminal("Compiled functions", shared))
 
@@ -105,9 +104,6 @@ class DryRun(Trainer):
 
     def _note(self, text: str) -> None:
         self._console.print(text)
-
-    def _print_compiled(self, name: str, what: str, compiled: list[CompileTime]) -> None:
-        self._compiled += [(name, function) for function in compiled]
 
     def _metrics_table(self, metrics: Metrics) -> Group:
         rows = []

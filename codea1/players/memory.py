@@ -15,12 +15,12 @@ from jax.sharding import Mesh
 
 from codea1.config import Config
 from codea1.learn.update import abstract_gradients
+from codea1.models.flops import GIB
 from codea1.players.base import Model
 from codea1.players.functions import PlayerFunctions, functions_of_players, has_reference
 from codea1.runtime.errors import BadInput
 from codea1.runtime.memory import available_memory
 
-GIB = 1 << 30
 CACHE = "pages of keys and values"
 Parts = dict[str, int]  # bytes by what they are
 
@@ -37,12 +37,12 @@ def bytes_per_device(tree: Any) -> int:
 def kept(players: Mapping[str, PlayerFunctions], models: Mapping[str, Model]) -> Parts:
     """Returns what is on each device whatever runs: bases once, references, and all that training changes."""
     parts: Parts = {}
-    seen: list[str] = []
+    bases: set[str] = set()
     for name, functions in players.items():
         base = bytes_per_device(functions.abstract_base)
-        if base and not any(models[name].base == models[other].base and players[other].abstract_base for other in seen):
+        if base and models[name].base not in bases:
             parts[f"{name}: {'frozen base' if functions.learns else 'parameters'}"] = base
-        seen.append(name)
+            bases.add(models[name].base)
         if not functions.learns:
             if functions.model.lora_rank:
                 parts[f"{name}: adapters"] = bytes_per_device(functions.abstract_state.params)

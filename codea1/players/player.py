@@ -27,7 +27,6 @@ from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.players.policy import Policy
 from codea1.rollout.decoding import stream_key
-from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.hosts import stable_hash
 from codea1.sharding import to_host
 
@@ -158,18 +157,6 @@ class Player(Policy):
         if self._config.advantage == "grpo":
             options = {"norm_by_std": self._config.normalize_by_std}
         return ADVANTAGES[self._config.advantage](rewards, groups, tokens, **options)
-
-    def warm_up(self) -> list[CompileTime]:
-        """Compiles all that answering calls, and returns what was not compiled before, with its times."""
-        return compile_all(self.functions.generation)
-
-    def warm_up_learning(self) -> list[CompileTime]:
-        """Compiles all that learning calls, and returns what was not compiled before, with its times."""
-        return compile_all(self.functions.learning)
-
-    def take_rollout_metrics(self) -> Metrics:
-        """Returns how generation went since the last call; see `codea1.rollout.engine.Statistics`."""
-        return {f"rollout_{name}": value for name, value in self.functions.engine.take_statistics().items()}
 
     def learn(self, samples: Sequence[TrainSample], step: int) -> Metrics:
         """Makes the optimizer steps of one training step and returns their metrics, averaged over mini-batches.

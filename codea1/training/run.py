@@ -20,7 +20,6 @@ from codea1.runs.folder import RunFolder
 from codea1.runs.lock import require_lock
 from codea1.runs.recorded import recorded
 from codea1.runs.samples import rows
-from codea1.runtime.compilations import CompileTime
 from codea1.runtime.errors import BadInput, StorageFailed
 from codea1.runtime.futures import digest
 from codea1.runtime.hosts import AgreedBadInput, Hosts
@@ -128,7 +127,11 @@ class Run(Trainer):
         """Compiles, evaluates before the first step, and completes the last whole step where that was cut off."""
         done = self._position.step
         self._announce(done)
-        self._compile(learning=done < self._config.steps)
+        for name, purpose, compiled in self._compile(learning=done < self._config.steps):
+            seconds = sum(function.seconds for function in compiled)
+            self._record.progress.print(f"{name}: compiled {len(compiled)} functions of {purpose} in {seconds:.1f} s")
+            for function in sorted(compiled, key=lambda function: -function.seconds)[:3]:
+                self._record.progress.print(f"  {function.seconds:6.1f} s  {function.name}")
         if done < 0:
             self._evaluate_once("before", step=0)
             self._record.write_metrics(0, row := self._validate(0))
@@ -321,12 +324,6 @@ class Run(Trainer):
 
     def _note(self, text: str) -> None:
         self._record.progress.note(text)
-
-    def _print_compiled(self, name: str, what: str, compiled: list[CompileTime]) -> None:
-        seconds = sum(function.seconds for function in compiled)
-        self._record.progress.print(f"{name}: compiled {len(compiled)} functions of {what} in {seconds:.1f} s")
-        for function in sorted(compiled, key=lambda function: -function.seconds)[:3]:
-            self._record.progress.print(f"  {function.seconds:6.1f} s  {function.name}")
 
     def _announce(self, done: int) -> None:
         parts = self._parts

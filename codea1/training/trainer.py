@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import jax
 
 from codea1.config import Config
-from codea1.runtime.compilations import CompileTime
+from codea1.runtime.compilations import CompileTime, compile_all
 from codea1.runtime.hosts import Hosts
 from codea1.runtime.phases import doing
 from codea1.sandbox.host.grading import Grader
@@ -44,7 +44,7 @@ class Trainer(ABC):
         """Begins a step, and adds to its metrics, when it ends, all but those of validation."""
         self._grader.take_stats()  # drops what validation counted, as the next call does for the players
         for player in self._policies.values():
-            player.take_rollout_metrics()
+            player.functions.engine.take_statistics()
         parts, cpu_seconds = self._parts, time.process_time()
         step = Step(
             number, parts.players, parts.rules, parts.feed, self._grader, self._book, self._hosts, self._batches
@@ -59,25 +59,24 @@ class Trainer(ABC):
     def conclude(self) -> None:
         """Does what comes after the last step."""
 
-    def _compile(self, *, learning: bool = True) -> None:
-        """Compiles what generation calls, and what learning calls where `learning` is True and a player learns."""
+    def _compile(self, *, learning: bool = True) -> Iterator[tuple[str, str, list[CompileTime]]]:
+        """Compiles what generation calls, and what learning calls where `learning` is True and a player learns.
+
+        Yields what it has compiled: the name of the player, "generation" or "learning", and the functions' times.
+        """
         for name, player in self._policies.items():
-            warm_ups = {"generation": player.warm_up}
+            functions = {"generation": player.functions.generation}
             if learning and player.learns:
-                warm_ups["learning"] = player.warm_up_learning
-            for what, warm_up in warm_ups.items():
-                self._note(f"compiling the {what} of the {name} player")
+                functions["learning"] = player.functions.learning
+            for purpose in functions:
+                self._note(f"compiling the {purpose} of the {name} player")
                 with doing("compile"):
-                    compiled = warm_up()
-                self._print_compiled(name, what, compiled)
+                    compiled = compile_all(functions[purpose])
+                yield name, purpose, compiled
 
     @abstractmethod
     def _note(self, text: str) -> None:
         """Shows what happens next."""
-
-    @abstractmethod
-    def _print_compiled(self, name: str, what: str, compiled: list[CompileTime]) -> None:
-        """Shows what was compiled of a player."""
 
     def _measured(self, step: Step) -> Metrics:
         """Returns the times of a step, and the metrics of its rollout, sandbox and memory. A collective."""
@@ -85,7 +84,8 @@ class Trainer(ABC):
         metrics = {f"time/{name}": spent for name, spent in seconds.items()}
         metrics |= self._sandbox_metrics(seconds)
         for name, player in self._policies.items():
-            metrics |= {f"{name}/{key}": value for key, value in player.take_rollout_metrics().items()}
+            statistics = player.functions.engine.take_statistics()
+            metrics |= {f"{name}/rollout_{key}": value for key, value in statistics.items()}
         samples = [solution.sample for solution in step.round.solutions] + [suite.sample for suite in step.round.suites]
         tokens = sum(len(sample.token_ids) for sample in samples)
         metrics["perf/tokens"] = float(tokens)

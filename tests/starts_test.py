@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,7 @@ from codea1.config_file import validate
 from codea1.evaluation.result_files import read_evaluation
 from codea1.lab.export import export
 from codea1.lab.opened_run import evaluate_run
-from codea1.players.base import Start, require_unchanged
+from codea1.players.base import Start, require_base
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.errors import BadInput
@@ -54,11 +55,15 @@ def test_each_file_that_decides_is_told_from_another_wherever_it_lies(model_fold
     assert Start(str(moved)).digests() == there
     saved = {"code": json.loads(json.dumps(there))}
     config = DEFAULT.with_changes({"code.model": str(moved)})
-    assert require_unchanged(config, "code", saved, "step 4 was saved", False) == []
-    assert require_unchanged(config, "code", {}, "step 4 was saved", False) == []  # of an older version
+    checkpoints = SimpleNamespace(state=lambda step: {"starts": saved} if step == 4 else {})
+    for step in (4, 3):  # 3 is of an older version
+        assert require_base(config, "code", checkpoints, step) == []
+    assert require_base(config, "code", checkpoints, None, starts=saved) == []
     change(moved / name)
-    with pytest.raises(BadInput, match=rf"moved/{name}"):
-        require_unchanged(config, "code", saved, "step 4 was saved", False)
+    with pytest.raises(BadInput, match=rf"moved/{name}.* when step 4 was saved"):
+        require_base(config, "code", checkpoints, 4)
+    with pytest.raises(BadInput, match=rf"moved/{name}.* when the run began"):
+        require_base(config, "code", checkpoints, 0, starts=saved)
 
 
 def test_adapters_may_name_their_base_elsewhere(tmp_path, model_folder):

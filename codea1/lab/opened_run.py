@@ -11,7 +11,7 @@ from codea1.config import Config
 from codea1.evaluation.held_out import HeldOut, evaluate
 from codea1.evaluation.result_files import require_writable, summary, write_evaluation
 from codea1.lab.report.tables import evaluation_table
-from codea1.players.base import require_base, require_unchanged
+from codea1.players.base import require_base
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
 from codea1.runtime.hosts import Hosts
@@ -58,10 +58,7 @@ def opened_run(
     number = hosts.of_main(lambda: 0 if step == "0" else checkpoints.named(step, files="arrays/"))
     changes, runs = [], config_of(folder)
     for name in (name for name in parts.policies if config.policy(name).model == runs.policy(name).model):
-        if number:
-            check = partial(require_base, config, name, checkpoints, number, allow_changed=allow_changed_model)
-        else:
-            check = partial(require_unchanged, config, name, folder.starts, "the run began", allow_changed_model)
+        check = partial(require_base, config, name, checkpoints, number, False, allow_changed_model, folder.starts)
         changes += hosts.of_main(check)
     with hosts.agreed():
         pool = sandbox_pool(config.sandbox)

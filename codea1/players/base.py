@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from codea1.config import Config
 from codea1.data.tokenizer import FILES, ChatTokenizer, load_tokenizer
@@ -123,15 +124,26 @@ def require_base(
     config: Config,
     player: str,
     checkpoints: Checkpoints,
-    step: int,
+    step: int | None,
     reference: bool = False,
     allow_changed: bool = False,
+    starts: Mapping[str, Mapping] | None = None,
 ) -> list[str]:
-    """Raises BadInput where a player started from another model than there is now, of which it still has something.
+    """Returns a sentence about the files of a player's start that are not as they were, if any.
 
-    See `base_checksums`, and `require_unchanged`, of which it returns what that returns.
+    Args:
+      config: the run's.
+      player: its name.
+      checkpoints: the run's.
+      step: that the player continues from; 0 or None: there is no checkpoint, only `starts`.
+      reference: whether the player is held close to its start; see `base_checksums`.
+      allow_changed: whether files may be other ones than they were.
+      starts: digests of the files when the run began, by player, as JSON holds them; none of an older version's run.
+
+    Raises BadInput where a player started from another model than there is now, of which it still has something; and
+    with that sentence unless `allow_changed`.
     """
-    state = checkpoints.state(step)
+    state: Mapping[str, Any] = checkpoints.state(step) if step else {"starts": starts}
     saved = state.get("bases", {}).get(player)
     if saved and not reference and config.frozen != player:
         saved, *_ = saved.split(" ")  # the adapters that it started from are not in those that it has
@@ -141,28 +153,16 @@ def require_base(
                 f"{Start(config.policy(player).model).base} is not what the {player} policy started from: its checksum "
                 f"is {checksum}, and was {saved}."
             )
-    return require_unchanged(config, player, state.get("starts", {}), f"step {step} was saved", allow_changed)
-
-
-def require_unchanged(
-    config: Config, player: str, saved: Mapping[str, Mapping], since: str, allow_changed: bool
-) -> list[str]:
-    """Returns a sentence about the files of a player's start that are not as they were, if any.
-
-    Args:
-      saved: digests by player, as JSON holds them; none of a run that an older version made.
-      since: when they were.
-
-    Raises BadInput with that sentence unless `allow_changed`.
-    """
-    if player not in saved:
+    there = (state.get("starts") or {}).get(player)
+    if there is None:
         return []
     start = Start(config.policy(player).model)
-    there, here = saved[player], start.digests()
+    here = start.digests()
     changed = [name for name in sorted(there.keys() | here.keys()) if [*there.get(name, ())] != [*here.get(name, ())]]
     if not changed:
         return []
     verb = "differ" if len(changed) > 1 else "differs"
+    since = f"step {step} was saved" if step else "the run began"
     sentence = f"{', '.join(map(start.file, changed))}, of the {player} policy, {verb} from when {since}"
     if not allow_changed:
         remedy = "put back what was there, or --allow_changed_model of codea1.train, evaluate and export"

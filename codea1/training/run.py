@@ -13,7 +13,7 @@ import numpy as np
 from codea1.config import Config
 from codea1.evaluation.result_files import read_evaluation
 from codea1.learn.update import float32_norm
-from codea1.players.base import Digests, Start, base_checksums, require_base, require_unchanged
+from codea1.players.base import Digests, Start, base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -280,17 +280,13 @@ class Run(Trainer):
         self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
         sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
         self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
-        abstract = {name: state for player in self._policies.values() for name, state in player.abstract_states.items()}
-        starts = {name: Start(self._config.policy(name).model) for name in self._policies}
-        self._starts = self._hosts.of_main(lambda: {name: start.digests() for name, start in starts.items()})
+        players = {name: Start(self._config.policy(name).model) for name in self._policies}
+        self._starts = self._hosts.of_main(lambda: {name: start.digests() for name, start in players.items()})
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
-        allowed = self._allow_changed_model
+        allowed, starts = self._allow_changed_model, self._folder.starts
         for name in self._policies:
-            if step is None:
-                check = partial(require_unchanged, self._config, name, self._folder.starts, "the run began", allowed)
-            else:
-                check = partial(require_base, self._config, name, self._checkpoints, step, True, allowed)
+            check = partial(require_base, self._config, name, self._checkpoints, step, True, allowed, starts)
             self._changes += self._hosts.of_main(check)
         self._notes += self._changes
         if step is None:

@@ -168,7 +168,7 @@ def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tu
 def measured(run: OpenedRun, adapters: Any) -> dict[str, float]:
     """Returns how adapters do on the questions of validation, and how far they are from the base, in nats per token."""
     player, questions = run.parts.players["code"], {question.id: question for question in run.parts.validation}
-    player.state = dataclasses.replace(player.state, params=adapters)
+    player.states[player.name] = dataclasses.replace(player.state, params=adapters)
     prompts = {id: player.prompt_ids(code_messages(run.parts.rules.templates, q)) for id, q in questions.items()}
     found: dict[str, float] = {}
     for name, temperature, count in (("greedy", 0.0, 1), ("pass@1", 1.0, SAMPLES)):

@@ -24,7 +24,7 @@ def test_memory_is_given_back_before_a_step_is_restored(run, monkeypatch):
         Checkpoints,
         "restore_part",
         lambda *arguments: (
-            held.extend(policy.state for policy in parts.policies.values()),
+            held.extend(policy.states for policy in parts.policies.values()),
             restore_part(*arguments),
         )[1],
     )
@@ -36,7 +36,7 @@ def test_memory_is_given_back_before_a_step_is_restored(run, monkeypatch):
                 policy.params,
                 starts[name],
             )
-    assert held == [None] * 4
+    assert held == [{}] * 4
 
 
 def test_a_set_that_loses_too_many_questions_is_refused(micro_config):

@@ -43,7 +43,7 @@ def spoil(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, float], None]:
             metrics = learn(self, samples, step)
             if (self.name, step) == ("code", bad_step):
                 params = jax.tree.map(lambda x: x * np.float32(factor), self.state.params)
-                self.state = dataclasses.replace(self.state, params=params)
+                self.states[self.name] = dataclasses.replace(self.state, params=params)
             return metrics
 
         monkeypatch.setattr(Player, "learn", spoilt)

@@ -92,7 +92,7 @@ class SavedStep:
         player = Player(functions[name], start, tokenizer, **options)
         if self.step > 1:
             require_base(self._config, name, self._checkpoints, self.step - 1, reference=True)
-            player.restore(self._checkpoints.restore_part(self.step - 1, player.abstract_states))
+            player.restore(self._checkpoints.restore_part(self.step - 1, functions[name].abstract_states))
         return player.learn(_train_samples(self._samples.read(self.step), player), self.step)
 
     def _pairs(self, player: str, metrics: dict[str, float]) -> list[MetricPair]:

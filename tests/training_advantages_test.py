@@ -17,7 +17,6 @@ from tests.game_round_test import FAIL, PASS, QUESTION, STRICT, played, solution
 class Learner(SimpleNamespace):
     """What a player says of rewards and advantages, by its section of the config."""
 
-    _critic = None
     shaped_reward, learns_from, advantages = Player.shaped_reward, Player.learns_from, Player.advantages
 
 

@@ -63,7 +63,7 @@ def export(
         start = Start(config.policy(player).model)
         tokenizer = start.tokenizer()
         mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
-        shape = player_model(player, config.policy(player), config.model, start.model(), mesh, learns=True)
+        shape = player_model(player, config, start.model(), mesh)
         require_divisible(shape, mesh)
         if (merge or base) and not shape.lora_rank:
             flag = "--merge" if merge else "--base"

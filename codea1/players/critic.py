@@ -4,94 +4,129 @@ import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
+from flax import nnx
+from jax.sharding import Mesh
 
-from codea1.config import PolicyConfig
-from codea1.learn.batch import TrainBatch, to_mesh
+from codea1.learn.batch import TrainBatch, rows_of, to_mesh
 from codea1.learn.gae import explained_variance, gae, whiten
-from codea1.learn.optimizer import ScheduleConfig, learning_rate
-from codea1.learn.update import TrainState, init_state
-from codea1.learn.values import ValueBatch, value_params
+from codea1.learn.optimizer import AdamWConfig
+from codea1.learn.update import TrainState, Update, abstract_state, init_state, state_shardings
+from codea1.learn.values import (
+    ValueBatch,
+    ValueLoss,
+    abstract_value_params,
+    make_values,
+    value_params,
+    value_shardings,
+)
+from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.huggingface import Checkpoint
-from codea1.players.functions import CriticFunctions
-from codea1.sharding import to_host
+from codea1.runtime.compilations import Function
+from codea1.sharding import TRAIN_RULES, laid_out, param_shardings, to_host
 
 Metrics = dict[str, float]
 MicroBatches = list[TrainBatch]  # of one mini-batch
-
-
-@dataclasses.dataclass(frozen=True)
-class Estimate:
-    """What a critic computes for one micro-batch, on the host."""
-
-    values_BT: np.ndarray  # float32
-    returns_BT: np.ndarray  # float64
-    advantages_BT: np.ndarray  # float64, whitened over the mini-batch
+# Of one micro-batch, on the host, [B, T] each: values, float32; returns and advantages, float64. The advantages are
+# whitened over the mini-batch.
+Estimate = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 class Critic:
-    """Estimates the reward to come from the tokens so far. `state` is all that training changes."""
+    """Estimates the reward to come from the tokens so far. Its state, all that training changes, is its player's."""
 
     def __init__(
-        self, config: PolicyConfig, total_steps: int, functions: CriticFunctions, shape: Qwen2Config, start: Checkpoint
-    ):
-        """Starts from the policy's own checkpoint with a value head of zeros.
+        self,
+        name: str,
+        policy: Qwen2Config,
+        mesh: Mesh,
+        optimizer: AdamWConfig,
+        batches: list[TrainBatch],
+        gae_lambda: float,
+    ) -> None:
+        """Declares the functions.
 
         Args:
-          config: the player's section.
-          total_steps: of the run.
-          functions: what the critic calls.
-          shape: the policy's model.
-          start: its checkpoint.
+          name: "code_critic" or "test_critic".
+          policy: the model that the critic starts from.
+          mesh: of the devices that it computes on.
+          optimizer: the policy's, and the critic's too.
+          batches: the policy's micro-batches, as shapes.
+          gae_lambda: of generalised advantage estimation.
         """
-        self._config = config
-        self._functions, self._mesh = functions, functions.mesh
-        self._schedule = ScheduleConfig(
-            config.critic.learning_rate, config.warmup_steps, total_steps, decay=config.decay
-        )
-        trunk = start.place(functions.trunk_shardings, shape.param_dtype)
-        params = value_params(trunk, shape.hidden_size, self._mesh)
-        self.state: TrainState = init_state(params, functions.optimizer, functions.shardings)
+        self.name = name
+        self._policy, self._mesh, self._optimizer, self._gae_lambda = policy, mesh, optimizer, gae_lambda
+        trunk = dataclasses.replace(policy, tie_word_embeddings=True)  # no head over the vocabulary
+        graphdef, declared = qwen2.abstract(trunk)
+        self._trunk_shardings = param_shardings(declared, mesh, TRAIN_RULES)
+        self._shardings = state_shardings(value_shardings(self._trunk_shardings, mesh), optimizer)
+        params = abstract_value_params(nnx.to_pure_dict(declared), trunk.hidden_size)
+        self.abstract_state = abstract_state(laid_out(params, self._shardings.params), optimizer, self._shardings)
+        params = self.abstract_state.params
+        jitted = make_values(graphdef, mesh)
+        self._values = {
+            batch.tokens_BT.shape: Function(
+                "values", f"values {rows_of(batch.tokens_BT)}", jitted, (params, batch.tokens_BT)
+            )
+            for batch in batches
+        }
+        of_values = [
+            ValueBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT, b.rewards_BT, b.rewards_BT) for b in batches
+        ]
+        self._update = Update(ValueLoss(graphdef), optimizer, self.abstract_state, of_values, prefix="critic ")
 
-    def estimate(self, mini_batches: Sequence[MicroBatches]) -> list[list[Estimate]]:
-        """Returns values, returns and advantages of every micro-batch of every mini-batch."""
-        estimates = []
-        for batches in mini_batches:
-            masks = [np.asarray(batch.response_mask_BT) for batch in batches]
-            placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
-            values = to_host([self._functions.values[tokens.shape](self.state.params, tokens) for tokens in placed])
-            pairs = [
-                gae(np.asarray(batch.rewards_BT), values_BT, mask_BT, lam=self._config.critic.gae_lambda)
-                for batch, values_BT, mask_BT in zip(batches, values, masks, strict=True)
-            ]
-            advantages, returns = zip(*pairs, strict=True)
-            columns = zip(values, returns, whiten(advantages, masks), strict=True)
-            estimates.append([Estimate(*column) for column in columns])
-        return estimates
+    @property
+    def functions(self) -> list[Function]:
+        """All that the critic calls."""
+        return [*self._values.values(), *self._update.functions]
 
-    def learn(self, mini_batches: Sequence[MicroBatches], estimates: Sequence[list[Estimate]], step: int) -> Metrics:
-        """Takes one optimizer step per mini-batch; returns metrics named "critic_..."."""
-        reports = []
+    def initial(self, start: Checkpoint) -> TrainState:
+        """Returns the state of a critic that starts from its policy's checkpoint with a value head of zeros."""
+        trunk = start.place(self._trunk_shardings, self._policy.param_dtype)
+        params = value_params(trunk, self._policy.hidden_size, self._mesh)
+        return init_state(params, self._optimizer, self._shardings)
+
+    def learn(
+        self, state: TrainState, mini_batches: Sequence[MicroBatches], rate: float
+    ) -> tuple[TrainState, list[MicroBatches], Metrics]:
+        """Estimates every micro-batch, then takes one optimizer step per mini-batch, with this learning rate.
+
+        Returns the new state, the mini-batches with the estimated advantages, and metrics named "critic_...".
+        """
+        estimates = [self._estimates(state, batches) for batches in mini_batches]
+        reports, with_advantages = [], []
+        values, returns = [], []  # of the responses' tokens
         for batches, estimated in zip(mini_batches, estimates, strict=True):
-            placed = []
-            for batch, estimate in zip(batches, estimated, strict=True):
-                old_values_BT, returns_BT = (x.astype(np.float32) for x in (estimate.values_BT, estimate.returns_BT))
-                of_values = ValueBatch(
-                    batch.tokens_BT, batch.response_mask_BT, batch.loss_weights_BT, old_values_BT, returns_BT
-                )
-                placed.append(to_mesh(of_values, self._mesh))
-            self.state, report = self._functions.update(self.state, placed, learning_rate(step, self._schedule))
+            of_values = []
+            for batch, (values_BT, returns_BT, _) in zip(batches, estimated, strict=True):
+                inside_BT = batch.response_mask_BT
+                columns = inside_BT, batch.loss_weights_BT, values_BT, returns_BT.astype(np.float32)
+                of_values.append(to_mesh(ValueBatch(batch.tokens_BT, *columns), self._mesh))
+                values.append(values_BT[inside_BT])
+                returns.append(returns_BT[inside_BT])
+            state, report = self._update(state, of_values, rate)
             reports.append(report)
-        masks = [batch.response_mask_BT for batches in mini_batches for batch in batches]
-        flat = [estimate for estimated in estimates for estimate in estimated]
-        values, returns = (
-            np.concatenate([getattr(estimate, name)[mask] for estimate, mask in zip(flat, masks, strict=True)])
-            for name in ("values_BT", "returns_BT")
-        )
+            with_advantages.append(
+                [
+                    dataclasses.replace(batch, advantages_BT=advantages_BT.astype(np.float32))
+                    for batch, (_, _, advantages_BT) in zip(batches, estimated, strict=True)
+                ]
+            )
         names = ("value_loss", "grad_norm", "skipped")
         all_metrics = [report.metrics() for report in reports]
         metrics = {f"critic_{name}": float(np.mean([row[name] for row in all_metrics])) for name in names}
-        return metrics | {
-            "critic_explained_variance": explained_variance(values, returns),
-            "critic_value_mean": float(values.mean()),
-        }
+        inside = np.concatenate(values)
+        metrics["critic_explained_variance"] = explained_variance(inside, np.concatenate(returns))
+        metrics["critic_value_mean"] = float(inside.mean())
+        return state, with_advantages, metrics
+
+    def _estimates(self, state: TrainState, batches: MicroBatches) -> list[Estimate]:
+        masks = [np.asarray(batch.response_mask_BT) for batch in batches]
+        placed = [to_mesh(batch.tokens_BT, self._mesh) for batch in batches]
+        values = to_host([self._values[tokens.shape](state.params, tokens) for tokens in placed])
+        pairs = [
+            gae(np.asarray(batch.rewards_BT), values_BT, mask_BT, lam=self._gae_lambda)
+            for batch, values_BT, mask_BT in zip(batches, values, masks, strict=True)
+        ]
+        advantages, returns = zip(*pairs, strict=True)
+        return list(zip(values, returns, whiten(advantages, masks), strict=True))

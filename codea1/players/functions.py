@@ -1,6 +1,6 @@
 """The compiled functions of a player, with their layouts and static sizes: all that its config decides without weights.
 
-`Player` and `Critic` call them; `codea1.lab.aot` compiles the same lists for chips that are not there.
+`Player` calls them; `codea1.lab.aot` compiles the same lists for chips that are not there.
 """
 
 import dataclasses
@@ -9,29 +9,28 @@ from functools import cached_property
 
 import jax
 import jax.numpy as jnp
-from flax import nnx
 from jax.sharding import Mesh
 
-from codea1.config import Config, ModelConfig, PolicyConfig, RolloutConfig
+from codea1.config import Config, ModelConfig, PolicyConfig
 from codea1.learn.batch import RowLayout, TrainBatch, abstract_batch, row_shapes, rows_of
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
 from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
-from codea1.learn.values import ValueBatch, ValueLoss, abstract_value_params, make_values, value_shardings
 from codea1.models import qwen2
 from codea1.models.at_rest import at_rest, has_forms_on, with_forms
-from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, SpecialIds, require_divisible
+from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, require_divisible
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params
 from codea1.players.base import Model, Start
+from codea1.players.critic import Critic
 from codea1.players.dtype import fastest_dtype
 from codea1.rollout.engine import Engine
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.compilations import Function
 from codea1.runtime.errors import BadInput
-from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, param_shardings, require_multiple
+from codea1.sharding import TRAIN_RULES, data_parallel, param_shardings, require_multiple
 
 _PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the environment asks for
 
@@ -39,43 +38,30 @@ _PRECISION = jax.config.values["jax_default_matmul_precision"]  # what the envir
 class PlayerFunctions:
     """What one policy calls on a mesh: `generation` and `learning`. Nothing is compiled before the first use."""
 
-    def __init__(
-        self,
-        name: str,
-        config: PolicyConfig,
-        model: ModelConfig,
-        rollout: RolloutConfig,
-        mesh: Mesh,
-        stored: Qwen2Config,
-        ids: SpecialIds,
-        learns: bool = True,
-    ) -> None:
+    def __init__(self, name: str, run: Config, model: Model, mesh: Mesh) -> None:
         """Declares the functions.
 
         Args:
           name: "code" or "test".
-          config: the policy's section, which stays there as `config`.
-          model: how it computes.
-          rollout: how it samples.
+          run: the config, of which the policy's section stays there as `config`.
+          model: as its folder or name describes it.
           mesh: of the devices that it computes on.
-          stored: the model, as its folder or name describes it; see `Start.model`.
-          ids: of its tokenizer.
-          learns: False for one that is frozen.
 
         Raises:
           BadInput: the model is not what the config says, the mesh cannot cut it, it was not made for rows so long,
             or adapters of another rank or alpha shall learn.
         """
-        self.name, self.config, self.learns = name, config, learns
-        self._log_prob_chunk = model.log_prob_chunk
-        _require_shape(name, config, stored)
-        self.model = player_model(name, config, model, stored, mesh, learns)
+        self.name, self.learns = name, name != run.frozen
+        self.config = config = run.policy(name)
+        self._log_prob_chunk = run.model.log_prob_chunk
+        _require_shape(name, config, model.config)
+        self.model = player_model(name, run, model.config, mesh)
         require_divisible(self.model, mesh)
         prompt, response = config.max_prompt_length, config.max_response_length
-        if prompt + response > stored.max_positions:
+        if prompt + response > model.config.max_positions:
             raise BadInput(
                 f"config.{name}: prompts of {prompt} and responses of {response} tokens exceed the "
-                f"{stored.max_positions} positions that the model was made for."
+                f"{model.config.max_positions} positions that the model was made for."
             )
         # TPUs and GPUs round the factors of a product of float32 unless JAX forbids it.
         is_exact = self.model.dtype == jnp.float32
@@ -84,8 +70,14 @@ class PlayerFunctions:
         self.mesh = mesh
         share, rows = config.share_prompts, config.micro_batch_size
         shapes = row_shapes(config.row_lengths, prompt + response, rows, data_parallel(mesh), share_prompts=share)
-        self.layout = RowLayout(shapes, config.aggregation, response, ids.pad_id, share)
-        self.optimizer = adamw(config)
+        self.layout = RowLayout(shapes, config.aggregation, response, model.ids.pad_id, share)
+        self.optimizer = AdamWConfig(
+            beta1=config.adam_b1,
+            beta2=config.adam_b2,
+            epsilon=config.adam_eps,
+            weight_decay=config.weight_decay,
+            max_grad_norm=config.max_grad_norm,
+        )
         trained, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
         self.shardings = state_shardings(trained, self.optimizer)
         # Of what never changes, but for the adapters of a frozen player.
@@ -97,10 +89,10 @@ class PlayerFunctions:
             max_prompt_length=prompt,
             max_response_length=response,
             prompt_lengths=config.prompt_lengths,
-            slots=rollout.slots,
-            cache_gib=rollout.cache_gib,
-            stop_ids=ids.stop_ids,
-            pad_id=ids.pad_id,
+            slots=run.rollout.slots,
+            cache_gib=run.rollout.cache_gib,
+            stop_ids=model.ids.stop_ids,
+            pad_id=model.ids.pad_id,
             learns=self.learns,
             records_routes=self.routes is not None,
         )
@@ -115,8 +107,8 @@ class PlayerFunctions:
         """All that learning calls; nothing where the player is frozen."""
         if not self.learns:
             return []
-        scores = self.score.values(), self.score_replayed.values()
-        return [*scores[0], *scores[1], *self.update.functions, *(self.critic.functions if self.critic else ())]
+        of_critic = self.critic.functions if self.critic else ()
+        return [*self.scores.values(), *self.update.functions, *of_critic]
 
     @property
     def routes(self) -> jax.ShapeDtypeStruct | None:
@@ -158,6 +150,12 @@ class PlayerFunctions:
         """All that training changes, as shapes in its layout."""
         return abstract_state(split(self.abstract_params)[0], self.optimizer, self.shardings)
 
+    @property
+    def abstract_states(self) -> dict[str, TrainState]:
+        """The same of the policy and its critic, by name; nothing where the player is frozen."""
+        states = {self.name: self.abstract_state} if self.learns else {}
+        return states | ({self.critic.name: self.critic.abstract_state} if self.critic else {})
+
     @cached_property
     def abstract_batches(self) -> list[TrainBatch]:
         """A micro-batch of each shape, as the update takes it."""
@@ -168,30 +166,21 @@ class PlayerFunctions:
         ]
 
     @cached_property
-    def score(self) -> dict[tuple[int, ...], Function]:
-        """`make_score` by shape of the tokens, by which routers choose; empty where nothing calls it."""
-        is_called = has_reference(self.config) or self.routes is not None or self._scores_old
-        return self._score("score", replays=False) if is_called else {}
-
-    @cached_property
-    def score_replayed(self) -> dict[tuple[int, ...], Function]:
-        """The same with the routes of the samples, for old log-probs; empty where nothing calls it."""
-        is_called = self.routes is not None and self._scores_old
-        return self._score("score replayed", replays=True) if is_called else {}
-
-    @property
-    def _scores_old(self) -> bool:
-        # The first mini-batch computes its own.
-        return self.config.old_log_probs == "trainer" and self.config.mini_batches > 1
-
-    def _score(self, name: str, *, replays: bool) -> dict[tuple[int, ...], Function]:
+    def scores(self) -> dict[tuple[bool, tuple[int, ...]], Function]:
+        """`make_score` by whether it replays the samples' routes, and by shape of the tokens; those that are called."""
+        # Of old log-probs; the first mini-batch computes its own.
+        scores_old = self.config.old_log_probs == "trainer" and self.config.mini_batches > 1
+        has_routes = self.routes is not None
+        is_called = {False: has_reference(self.config) or has_routes or scores_old, True: has_routes and scores_old}
         jitted = make_score(self._graphdef, self._log_prob_chunk, self.mesh)
         temperature = jax.ShapeDtypeStruct((), jnp.float32)
         scores = {}
-        for batch in self.abstract_batches:
-            routes = batch.routes_BTLc if replays else None
-            arguments = self.abstract_params, batch.tokens_BT, temperature, batch.packing, routes
-            scores[batch.tokens_BT.shape] = Function("score", f"{name} {rows_of(batch.tokens_BT)}", jitted, arguments)
+        for replays in (replays for replays, is_so in is_called.items() if is_so):
+            for batch in self.abstract_batches:
+                name = f"score {'replayed ' if replays else ''}{rows_of(batch.tokens_BT)}"
+                routes = batch.routes_BTLc if replays else None
+                arguments = self.abstract_params, batch.tokens_BT, temperature, batch.packing, routes
+                scores[replays, batch.tokens_BT.shape] = Function("score", name, jitted, arguments)
         return scores
 
     @cached_property
@@ -210,51 +199,12 @@ class PlayerFunctions:
         return Update(loss, self.optimizer, self.abstract_state, self.abstract_batches, frozen=self.abstract_base)
 
     @cached_property
-    def critic(self) -> "CriticFunctions | None":
-        """The functions of the critic; None where the player has none."""
+    def critic(self) -> Critic | None:
+        """The critic; None where the player has none."""
         if not self.learns or self.config.advantage != "gae":
             return None
-        return CriticFunctions(self.config, self.model, self.mesh, self.abstract_batches)
-
-
-class CriticFunctions:
-    """What a policy's value model calls."""
-
-    def __init__(self, config: PolicyConfig, policy: Qwen2Config, mesh: Mesh, batches: list[TrainBatch]) -> None:
-        """Declares the functions.
-
-        Args:
-          config: the player's section.
-          policy: the model that the critic starts from.
-          mesh: of the devices that it computes on.
-          batches: the policy's micro-batches, as shapes.
-        """
-        trunk = dataclasses.replace(policy, tie_word_embeddings=True)  # no head over the vocabulary
-        graphdef, declared = qwen2.abstract(trunk)
-        self.mesh = mesh
-        self.trunk_shardings = param_shardings(declared, mesh, TRAIN_RULES)
-        self.optimizer = adamw(config)
-        self.shardings = state_shardings(value_shardings(self.trunk_shardings, mesh), self.optimizer)
-        params = abstract_value_params(nnx.to_pure_dict(declared), trunk.hidden_size)
-        self.abstract_state = abstract_state(laid_out(params, self.shardings.params), self.optimizer, self.shardings)
-        params = self.abstract_state.params
-        jitted = make_values(graphdef, mesh)
-        self.values = {
-            batch.tokens_BT.shape: Function(
-                "values", f"values {rows_of(batch.tokens_BT)}", jitted, (params, batch.tokens_BT)
-            )
-            for batch in batches
-        }
-        of_values = [
-            ValueBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT, b.rewards_BT, b.rewards_BT) for b in batches
-        ]
-        loss = ValueLoss(graphdef)
-        self.update = Update(loss, self.optimizer, self.abstract_state, of_values, prefix="critic ")
-
-    @property
-    def functions(self) -> list[Function]:
-        """All that the critic calls."""
-        return [*self.values.values(), *self.update.functions]
+        gae_lambda = self.config.critic.gae_lambda
+        return Critic(f"{self.name}_critic", self.model, self.mesh, self.optimizer, self.abstract_batches, gae_lambda)
 
 
 def functions_of_players(config: Config, mesh: Mesh, models: Mapping[str, Model]) -> dict[str, PlayerFunctions]:
@@ -263,12 +213,7 @@ def functions_of_players(config: Config, mesh: Mesh, models: Mapping[str, Model]
     Raises BadInput as `PlayerFunctions` does, and where the mesh cuts micro-batches or slots unevenly."""
     for name in models:
         require_multiple(f"{name}.micro_batch_size", config.policy(name).micro_batch_size, mesh)
-    require_multiple("rollout.slots", config.rollout.slots, mesh)
-    shared = config.model, config.rollout, mesh
-    return {
-        name: PlayerFunctions(name, config.policy(name), *shared, model.config, model.ids, name != config.frozen)
-        for name, model in models.items()
-    }
+    return {name: PlayerFunctions(name, config, model, mesh) for name, model in models.items()}
 
 
 def model_config(config: ModelConfig, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
@@ -283,33 +228,21 @@ def model_config(config: ModelConfig, stored: Qwen2Config, mesh: Mesh) -> Qwen2C
     )
 
 
-def player_model(
-    name: str, config: PolicyConfig, model: ModelConfig, stored: Qwen2Config, mesh: Mesh, learns: bool
-) -> Qwen2Config:
+def player_model(name: str, config: Config, stored: Qwen2Config, mesh: Mesh) -> Qwen2Config:
     """Returns the model of a player; a frozen one has the adapters that are stored, and lies as the base of some does.
 
     Raises BadInput: adapters are stored, of another rank or alpha than those that shall learn.
     """
-    shape, lora = model_config(model, stored, mesh), config.lora
-    if not learns:
+    shape, lora = model_config(config.model, stored, mesh), config.policy(name).lora
+    if name == config.frozen:
         return dataclasses.replace(shape, param_dtype=shape.dtype)
     if stored.lora_rank and (stored.lora_rank, stored.lora_alpha) != (lora.rank, lora.alpha):
         raise BadInput(
-            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in {config.model} "
-            f"have rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: they must be equal."
+            f"config.{name}.lora has rank {lora.rank} and alpha {lora.alpha:g}, but the adapters in "
+            f"{config.policy(name).model} have rank {stored.lora_rank} and alpha {stored.lora_alpha:g}: "
+            "they must be equal."
         )
     return dataclasses.replace(shape, lora_rank=lora.rank, lora_alpha=lora.alpha)
-
-
-def adamw(config: PolicyConfig) -> AdamWConfig:
-    """Returns the optimizer of a player's section, which is its critic's too."""
-    return AdamWConfig(
-        beta1=config.adam_b1,
-        beta2=config.adam_b2,
-        epsilon=config.adam_eps,
-        weight_decay=config.weight_decay,
-        max_grad_norm=config.max_grad_norm,
-    )
 
 
 def has_reference(config: PolicyConfig) -> bool:

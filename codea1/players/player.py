@@ -23,7 +23,6 @@ from codea1.models.flops import utilisation
 from codea1.models.lora import initialise_adapters, join
 from codea1.models.qwen2 import Params
 from codea1.players.base import Start
-from codea1.players.critic import Critic
 from codea1.players.functions import PlayerFunctions, has_reference
 from codea1.players.policy import Policy
 from codea1.rollout.decoding import stream_key
@@ -82,50 +81,30 @@ class Player(Policy):
         shared = [other.base for other in others if other.base and other._base_place == self._base_place]
         base = shared[0] if shared and functions.abstract_base else None
         self.base: Params = functions.place_base(start, base)
-        self._critic: Critic | None = None
-        if functions.critic:
-            self._critic = Critic(c, steps, functions.critic, functions.model, start.checkpoint())
         super().__init__(functions, tokenizer, {} if self.learns else params, seed)
-        self.state: TrainState | None = None
+        # All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen player none.
+        self.states: dict[str, TrainState] = {}
         self._reference: Params = {}
         if self.learns:
-            self.state = init_state(params, functions.optimizer, functions.shardings)
+            self.states[self.name] = init_state(params, functions.optimizer, functions.shardings)
             if has_reference(self._config):
                 self._reference = join(params, self.base)
+        if functions.critic:
+            self.states[functions.critic.name] = functions.critic.initial(start.checkpoint())
 
     @property
     def params(self) -> Params:
         """The weights that it answers with."""
-        return join(self.state.params if self.state is not None else self._params, self.base)
+        return join(self.state.params if self.learns else self._params, self.base)
 
     @property
-    def states(self) -> dict[str, TrainState]:
-        """All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen one none."""
-        states = {self.name: self.state} if self.state is not None else {}
-        return states | ({f"{self.name}_critic": self._critic.state} if self._critic else {})
-
-    @property
-    def abstract_states(self) -> dict[str, TrainState]:
-        """`states` as shapes with the shardings they must be restored to."""
-        if not self.learns:
-            return {}
-        critic = self.functions.critic
-        states = {self.name: self.functions.abstract_state}
-        return states | ({f"{self.name}_critic": critic.abstract_state} if critic else {})
-
-    def release(self) -> None:
-        """Frees the memory of the states, before `restore`: both need not fit at once."""
-        if self.learns:
-            self.state = None
-        if self._critic:
-            del self._critic.state
+    def state(self) -> TrainState:
+        """The policy's state, of a player that learns."""
+        return self.states[self.name]
 
     def restore(self, states: Mapping[str, TrainState]) -> None:
-        """Takes up the states of this player among `states`."""
-        if self.learns:
-            self.state = states[self.name]
-        if self._critic:
-            self._critic.state = states[f"{self.name}_critic"]
+        """Takes up the states of this player among `states`. Clear its own before they are read: both may not fit."""
+        self.states = {name: states[name] for name in self.functions.abstract_states}
 
     def shaped_reward(self, reward: float, response_length: int) -> float:
         """Returns what the player learns from: the reward minus what the length of its response costs."""
@@ -148,7 +127,7 @@ class Player(Policy):
 
         `terms` [B, K] with `weights` [K] are what the rewards are made of; decoupled advantages alone read them.
         """
-        if self._critic:
+        if self._config.advantage == "gae":
             return np.zeros(len(rewards))  # estimated per token, when it learns
         if self._config.advantage == GDPO:
             terms = np.array(terms, np.float64).reshape(len(rewards), len(weights))
@@ -174,8 +153,10 @@ class Player(Policy):
             return metrics
         batched = [part.batches for part in parts]
         metrics["padding_waste"] = padding_waste(parts)
-        if self._critic:
-            batched, of_critic = self._with_estimates(batched, step)
+        if critic := self.functions.critic:
+            peak = self._config.critic.learning_rate
+            critic_rate = learning_rate(step, dataclasses.replace(self._schedule, peak=peak))
+            self.states[critic.name], batched, of_critic = critic.learn(self.states[critic.name], batched, critic_rate)
             metrics |= of_critic
             if step <= self._config.critic.warmup_steps:
                 return metrics
@@ -187,10 +168,9 @@ class Player(Policy):
         chosen = self._score(self.params, scored[0][0], replays=False) if self.functions.routes is not None else None
         jax.block_until_ready((scored, chosen))
         started = time.monotonic()
-        assert self.state is not None
         reports = []
         for batches in scored:
-            self.state, report = self.functions.update(self.state, batches, rate, self.base)
+            self.states[self.name], report = self.functions.update(self.state, batches, rate, self.base)
             reports.append(report)
         rows = [report.metrics() for report in reports]
         metrics |= {name: float(_OVER_MINI_BATCHES.get(name, np.mean)([row[name] for row in rows])) for name in rows[0]}
@@ -202,22 +182,6 @@ class Player(Policy):
         return metrics | (
             _sampler_differences(batched[0][:1], [to_host(chosen)], "unreplayed_") if chosen is not None else {}
         )
-
-    def _with_estimates(
-        self, mini_batches: list[list[TrainBatch]], step: int
-    ) -> tuple[list[list[TrainBatch]], Metrics]:
-        """Returns the mini-batches with the critic's advantages, once the critic has learned from them."""
-        assert self._critic is not None
-        estimates = self._critic.estimate(mini_batches)
-        metrics = self._critic.learn(mini_batches, estimates, step)
-        pairs = [list(zip(*part, strict=True)) for part in zip(mini_batches, estimates, strict=True)]
-        return [
-            [
-                dataclasses.replace(batch, advantages_BT=estimate.advantages_BT.astype(np.float32))
-                for batch, estimate in pair
-            ]
-            for pair in pairs
-        ], metrics
 
     def _with_scores(self, batch: TrainBatch, is_first: bool) -> TrainBatch:
         """Returns the batch on the mesh, with the log-probs of policy and reference that its update needs."""
@@ -236,7 +200,7 @@ class Player(Policy):
     def _score(self, params: Params, batch: TrainBatch, *, replays: bool) -> jax.Array:
         """Returns the log-probs of a micro-batch's tokens, with the routes that it has or by the routers."""
         routes = batch.routes_BTLc if replays else None
-        score = (self.functions.score if routes is None else self.functions.score_replayed)[batch.tokens_BT.shape]
+        score = self.functions.scores[routes is not None, batch.tokens_BT.shape]
         log_probs_BT, _ = score(params, batch.tokens_BT, self._temperature, batch.packing, routes)
         return log_probs_BT
 

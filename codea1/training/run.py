@@ -291,9 +291,7 @@ class Run(Trainer):
         self._notes += self._changes
         if step is None:
             return
-        for player in self._policies.values():
-            player.release()
-        arrays, state = self._checkpoints.restore(step, abstract)
+        arrays, state = self._checkpoints.restore(step, self._parts.release())
         if names := _not_finite(arrays):
             where, which = self._folder.checkpoints / str(step), " and ".join(map(title, names))
             sentence = f"{which} in {where} is not finite: move that folder away to go on from the step before."

@@ -21,6 +21,7 @@ from codea1.game.prompts import TEMPLATES, Message, code_messages, test_messages
 from codea1.game.question import Question
 from codea1.game.rewards import OFFICIAL, REWARDS, Reward
 from codea1.game.round import SELECTIONS
+from codea1.learn.update import TrainState
 from codea1.models.files import ModelFolder
 from codea1.players.base import Start
 from codea1.players.functions import functions_of_players
@@ -69,12 +70,16 @@ class Components:
 
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
         """Gives the policies their states of a step. Device memory need not hold these and those they had at once."""
-        abstract = {name: state for policy in self.policies.values() for name, state in policy.abstract_states.items()}
-        for policy in self.policies.values():
-            policy.release()
-        states = checkpoints.restore_part(step, abstract)
+        states = checkpoints.restore_part(step, self.release())
         for policy in self.policies.values():
             policy.restore(states)
+
+    def release(self) -> dict[str, TrainState]:
+        """Frees the memory of all states; returns them as shapes, with the shardings that they must be restored to."""
+        for policy in self.policies.values():
+            policy.states.clear()
+        functions = [policy.functions for policy in self.policies.values()]
+        return {name: state for function in functions for name, state in function.abstract_states.items()}
 
 
 class _Unregistered:

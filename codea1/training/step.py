@@ -236,7 +236,6 @@ class Step:
 
     def learn(self, player: Player, compared: Round) -> None:
         """Makes the player's optimizer steps on its samples of the step's round, of all roles that it plays."""
-        assert player.state is not None
         with self.watch.phase("learn"), doing("update"):
             applied = int(to_host(player.state.step))
             learned = player.learn(train_samples(compared, player), self.number)

@@ -124,8 +124,6 @@ def _answering(config: Config, role: str, lengths: tuple[int, int, int], changes
 
 def _functions(role: str, config: Config, start: Start) -> PlayerFunctions:
     mesh = make_mesh(1, -1, 1)  # cut over all devices there are, whatever the run had
-    model = start.described(start.tokenizer())
-    settings = config.policy(role), config.model, config.rollout
-    functions = PlayerFunctions(role, *settings, mesh, model.config, model.ids, learns=role != config.frozen)
+    functions = PlayerFunctions(role, config, start.described(start.tokenizer()), mesh)
     require_memory_of_policy(functions)
     return functions

@@ -167,7 +167,8 @@ def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tu
 
 def measured(run: OpenedRun, adapters: Any) -> dict[str, float]:
     """Returns how adapters do on the questions of validation, and how far they are from the base, in nats per token."""
-    player, questions = run.parts.players["code"], {question.id: question for question in run.parts.validation}
+    player = run.parts.players["code"]
+    questions = {question.id: question for question in run.parts.held_out["validation"]}
     player.states[player.name] = dataclasses.replace(player.state, params=adapters)
     prompts = {id: player.prompt_ids(code_messages(run.parts.rules.templates, q)) for id, q in questions.items()}
     found: dict[str, float] = {}

@@ -341,14 +341,13 @@ class Config(Section):
         must = "name a file with the method static_tests, and be empty with others"
         self.require("data.static_tests", bool(self.data.static_tests) == needs_tests, must)
         for name in method.policies:
-            count, cut = self.trained_sequences(name), self.policy(name).mini_batches
-            must = f"divide the {count} sequences of a training step"
-            self.require(f"{name}.mini_batches", count % cut == 0, must)
+            counts = {"sequences": self.trained_sequences(name)}
             if self.policy(name).share_prompts:
                 of_question = {"code": 1, "test": self.game.trained_solutions}
-                count = self.questions_per_step * sum(of_question[role] for role in method.roles_of(name))
-                must = f"divide the {count} prompts of a training step"
-                self.require(f"{name}.mini_batches", count % cut == 0, must)
+                counts["prompts"] = self.questions_per_step * sum(of_question[role] for role in method.roles_of(name))
+            for parts, count in counts.items():
+                must = f"divide the {count} {parts} of a training step"
+                self.require(f"{name}.mini_batches", count % self.policy(name).mini_batches == 0, must)
 
     def policy(self, name: str) -> PolicyConfig:
         """Returns the section of a policy, "code" or "test"."""

@@ -5,8 +5,8 @@ A config file defines `get_config(arg)`, which returns `default_config()` change
 """
 
 import ast
-import importlib.util
 import os
+import runpy
 import sys
 import traceback
 from collections.abc import Callable, Collection, Sequence
@@ -159,14 +159,11 @@ def _from_file(given: str) -> ConfigDict:
         raise BadInput(f"config file {path} does not exist; shipped configs are {', '.join(_shipped_configs())}.")
     if not path.endswith(".py"):
         raise BadInput(f"config file {path} is not Python: a config is a .py file, as tiny.py is.")
-    spec: Any = importlib.util.spec_from_file_location("codea1_config_file", path)
-    module: Any = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # where dataclasses look for the names of annotations
     try:
-        spec.loader.exec_module(module)
-        if not callable(getattr(module, "get_config", None)):
+        get_config = runpy.run_path(path, run_name="codea1_config_file").get("get_config")
+        if not callable(get_config):
             raise BadInput(f"config file {path} must define get_config(arg), which returns the config.")
-        config = module.get_config(*[argument] * bool(colon))
+        config = get_config(*[argument] * bool(colon))
     except BadInput:
         raise
     except Exception as error:  # a config file is Python, and may raise anything

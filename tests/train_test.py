@@ -385,7 +385,7 @@ def test_the_golden_method_trains_the_code_llm_alone(micro_config, tmp_path):
     trainer = train(micro_config, tmp_path)
     assert list(trainer._policies) == ["code"]
     written = read_evaluation(RunFolder.existing(str(tmp_path)), "after")
-    assert written["question_ids"] == [question.id for question in trainer._parts.test]
+    assert written["question_ids"] == [question.id for question in trainer._parts.held_out["test"]]
     assert {row["player"] for row in rows(tmp_path)} == {"code"}
     assert all(len(row["golden"]) == 5 for row in rows(tmp_path))
 

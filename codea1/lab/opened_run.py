@@ -54,7 +54,7 @@ def opened_run(
         config = config_for(folder)
         parts = assemble(config)
         checkpoints = Checkpoints.reader(folder.checkpoints)
-    hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
+    hosts.require_same("the questions", repr((parts.train, parts.held_out)).encode())
     number = hosts.of_main(lambda: 0 if step == "0" else checkpoints.named(step, files="arrays/"))
     changes, runs = [], config_of(folder)
     for name in (name for name in parts.policies if config.policy(name).model == runs.policy(name).model):
@@ -81,7 +81,7 @@ def evaluate_run(run: str, step: str, split: str, hosts: Hosts, allow_changed_mo
     with opened_run(run, step, hosts, allow_changed_model=allow_changed_model) as opened:
         hosts.of_main(lambda: require_writable(opened.folder))
         c, parts, number = opened.config.validation, opened.parts, opened.step
-        asked = HeldOut(parts.questions(split), parts.rules, c.test_samples, c.shown_mutants, purpose=split)
+        asked = HeldOut(parts.held_out[split], parts.rules, c.test_samples, c.shown_mutants, purpose=split)
         measured = evaluate(asked, parts.players, opened.grader, hosts)
     evaluation = summary(measured, number, split, [question.id for question in asked.questions])
     evaluation |= {"changes": opened.changes} if opened.changes else {}

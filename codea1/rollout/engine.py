@@ -73,13 +73,12 @@ class Engine:
             max_response_length=max_response_length,
             cache_gib=cache_gib,
         )
-        self._max_response_length = max_response_length
         self.chunk = min(chunk, max_response_length)  # most tokens of a sample between two looks of the host
         replicas = mesh.shape["replica"]
         self.decoding = DecodingConfig(config, self.chunk, tuple(stop_ids), pad_id, replicas, records_routes)
         self._functions = generation_functions(self.decoding, graphdef, mesh, self.sizes, learns)
         self._published = flatten_dict(self._functions.publish.arguments[0]).keys()  # others are kept
-        self._counts = Counter[str]()
+        self.counts = Counter[str]()  # since the statistics were taken last
         self.end_of: EndOf | None = None  # ends responses that have drawn no stop id
         self.between_chunks: Callable[[], None] = lambda: None  # called while samples decode; may raise, to end that
 
@@ -101,16 +100,11 @@ class Engine:
         They are the counts in STATISTICS, the share of a prefill's rows that held prompts, and that of slot-steps
         (decode steps, each for the slots there were) that drew a token.
         """
-        counts, self._counts = self._counts, Counter()
+        counts, self.counts = self.counts, Counter()
         return {name: float(counts[name]) for name in STATISTICS} | {
             "prefill_use": counts["prompts"] / max(counts["prefill_rows"], 1),
             "slot_use": counts["tokens"] / max(counts["slot_steps"], 1),
         }
-
-    @property
-    def num_drawn(self) -> int:
-        """Tokens since the statistics were taken last."""
-        return self._counts["tokens"]
 
     def generate(
         self,
@@ -161,7 +155,7 @@ class Engine:
     ) -> Iterator[Sample]:
         size = smallest(self.sizes.slots, queue.pull_until(enough=self.sizes.slots[-1]))
         shards = [Shard(self.sizes) for _ in range(self.sizes.shards)]
-        slots = Slots(size, shards, self.sizes, self._max_response_length)
+        slots = Slots(size, shards, self.sizes)
         prefilled = Prefilled(shards, self.sizes)
         cache = self._functions.empty()
         finished: list[Sample] = []
@@ -173,7 +167,7 @@ class Engine:
             while (smaller := self.sizes.fewer_slots(size)) and slots.excess(smaller) <= 0:
                 slots.keep(smaller)
                 size = smaller
-            self._counts["preempted"] += slots.grow(queue, self.chunk)
+            self.counts["preempted"] += slots.grow(queue, self.chunk)
             any_waits = prefilled.num_waiting > 0 or queue.pull_until(enough=1) > 0
             exit_when_live = np.int32(self._exit_when_live(slots, size, any_waits))
             cache, chunk = self._functions.decode[size, top_p is not None](
@@ -190,7 +184,7 @@ class Engine:
             num_free = list(map(len, slots.free()))
             if chosen := prefilled.choose(queue, num_free, self.decoding.pad_id):
                 tokens_BT, pages_BM, groups = chosen
-                self._counts.update(prompts=len(groups), prefill_rows=len(tokens_BT))
+                self.counts.update(prompts=len(groups), prefill_rows=len(tokens_BT))
                 cache, routes = self._functions.prefill[tokens_BT.shape](weights, cache, tokens_BT, pages_BM)
                 prefill = Prefill(routes)
                 for row, group in groups.items():
@@ -211,7 +205,7 @@ class Engine:
         """Adds what a chunk has drawn to the slots and the statistics, and returns the samples that it finished."""
         tokens = int(np.sum(chunk.drawn - slots.rows.drawn))
         finished = slots.take(chunk, self.end_of)
-        self._counts.update(
+        self.counts.update(
             slot_steps=int(chunk.steps) * len(slots.rows.live),
             tokens=tokens,
             samples=len(finished),

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -52,33 +53,30 @@ def generation_functions(
 ) -> GenerationFunctions:
     """Returns what an engine of such sizes calls, for weights that learn or not."""
     publish, params, weights = _publishing(config.model, mesh, learns)
-    jitted = _jitted(config.model, config.records_routes, graphdef, mesh)
+    empty, prefill, copy_pages = _jitted(config.model, config.records_routes, graphdef, mesh)
     decode_chunk = _jitted_decode(config, graphdef, mesh)
     pages = sizes.pages * sizes.shards
     zeros = partial(form_of(config.model.platform).zeros, config.model, pages)
     cache = laid_out(jax.eval_shape(zeros), _cache_layout(config.model, mesh))
 
-    def function(kind: str, name: str, *arguments: Any, static: tuple[int, ...] = ()) -> Function:
-        return Function(kind, name, jitted[kind], arguments, static)
-
-    prefill: dict[tuple[int, ...], Function] = {}
-    for prompts, length in ((prompts, length) for length in sizes.prompt_lengths for prompts in sizes.prompts):
+    prefills: dict[tuple[int, ...], Function] = {}
+    for length, prompts in itertools.product(sizes.prompt_lengths, sizes.prompts):
         tokens, table = _array(np.int32, prompts, length), _array(np.int32, prompts, sizes.pages_of(length))
-        name = f"prefill {prompts} x {length}"
-        prefill[prompts, length] = function("prefill", name, weights, cache, tokens, table)
+        arguments = weights, cache, tokens, table
+        prefills[prompts, length] = Function("prefill", f"prefill {prompts} x {length}", prefill, arguments)
     copied = _array(np.int32, sizes.shards, sizes.inserted)
     decode: dict[tuple[int, bool], Function] = {}
     scalars = _array(np.uint32, 2), _array(np.float32), _array(np.int32)
     for slots in sizes.slots:
-        arguments = weights, cache, _table(sizes, slots), abstract_rows(slots), *scalars
+        state = weights, cache, _table(sizes, slots), abstract_rows(slots), *scalars
         for end, limit in (("", None), (", restricted", _array(np.float32))):
             name = f"decode {slots} slots{end}"
-            decode[slots, limit is not None] = Function("decode", name, decode_chunk, (*arguments, limit))
+            decode[slots, limit is not None] = Function("decode", name, decode_chunk, (*state, limit))
     return GenerationFunctions(
         Function("publish", "publish", publish, (params,)),
-        function("empty", f"empty {pages} pages", static=(pages,)),
-        prefill,
-        function("copy_pages", f"copy {sizes.inserted} pages", cache, copied, copied),
+        Function("empty", f"empty {pages} pages", empty, (), (pages,)),
+        prefills,
+        Function("copy_pages", f"copy {sizes.inserted} pages", copy_pages, (cache, copied, copied)),
         decode,
     )
 
@@ -152,8 +150,10 @@ def _cache_layout(model: Qwen2Config, mesh: Mesh) -> Any:
 
 
 @functools.cache
-def _jitted(model: Qwen2Config, records_routes: bool, graphdef: nnx.GraphDef, mesh: Mesh) -> dict[str, Callable]:
-    """Returns the jitted functions before decoding, shared by all engines that would compile the same."""
+def _jitted(
+    model: Qwen2Config, records_routes: bool, graphdef: nnx.GraphDef, mesh: Mesh
+) -> tuple[Callable, Callable, Callable]:
+    """Returns the jitted `empty`, `prefill` and `copy_pages`, shared by all engines that would compile the same."""
     everywhere = NamedSharding(mesh, PartitionSpec())
     form, layout = form_of(model.platform), _cache_layout(model, mesh)
 
@@ -161,11 +161,11 @@ def _jitted(model: Qwen2Config, records_routes: bool, graphdef: nnx.GraphDef, me
         cache, routes = decoding.prefill(graphdef, *arguments)
         return cache, routes if records_routes else None
 
-    return {
-        "empty": jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),
-        "prefill": jax.jit(prefill, donate_argnums=1, out_shardings=(layout, everywhere)),
-        "copy_pages": jax.jit(form.copy_pages, donate_argnums=0, out_shardings=layout),
-    }
+    return (
+        jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),
+        jax.jit(prefill, donate_argnums=1, out_shardings=(layout, everywhere)),
+        jax.jit(form.copy_pages, donate_argnums=0, out_shardings=layout),
+    )
 
 
 @functools.cache

@@ -47,6 +47,7 @@ class Sizes:
     prompts: tuple[int, ...]  # prompts of one prefill
     inserted: int  # slots of each shard that are filled at once
     prompt_lengths: tuple[int, ...]  # tokens
+    max_response_length: int  # tokens
     page: int  # P, positions of a page of the cache
     pages: int  # N / W, of each shard
     longest: int  # M, pages of the longest sequence
@@ -100,6 +101,7 @@ class Sizes:
             prompts=prompts,
             inserted=max(slots // shards // 8, 1),
             prompt_lengths=tuple(sorted({*prompt_lengths, max_prompt_length})),
+            max_response_length=max_response_length,
             page=page,
             pages=pages,
             longest=longest,

@@ -20,10 +20,9 @@ EndOf = Callable[[list[int], int], int]
 class Slots:
     """The slots, the samples in them, and what those have drawn; equal parts for each shard lie one after another."""
 
-    def __init__(self, size: int, shards: Sequence[Shard], sizes: Sizes, max_response_length: int) -> None:
+    def __init__(self, size: int, shards: Sequence[Shard], sizes: Sizes) -> None:
         self._shards = shards
         self._sizes = sizes
-        self._max_response_length = max_response_length
         self._samples = np.full(size, None, object)  # PendingSample and its Group, last; None: there was none yet
         self._groups = np.full(size, None, object)
         self._num_started = 0
@@ -32,8 +31,8 @@ class Slots:
         self._num_pages_B = np.zeros(size, np.int32)
         self._pages_BM = np.zeros((size, sizes.longest), np.int32)
         # By place in the response: memory is only taken for places that a sample has come to.
-        self._tokens_RB = np.zeros((max_response_length, size), np.int32)
-        self._log_probs_RB = np.zeros((max_response_length, size), np.float32)
+        self._tokens_RB = np.zeros((sizes.max_response_length, size), np.int32)
+        self._log_probs_RB = np.zeros((sizes.max_response_length, size), np.float32)
         self._routes_RB: np.ndarray | None = None  # [R, B, L, c], once a chunk has some
         self.rows: Rows = jax.tree.map(lambda column: np.zeros(column.shape, column.dtype), abstract_rows(size))
 
@@ -233,7 +232,7 @@ class Slots:
         return True  # at the latest when none is left: a shard has pages for the longest sample
 
     def _limit(self, request: Request) -> int:
-        return min(request.length_limit or self._max_response_length, self._max_response_length)
+        return min(request.length_limit or self._sizes.max_response_length, self._sizes.max_response_length)
 
     def _missing_B(self, chunk: int) -> np.ndarray:
         """Returns how many pages each sample has too few for its next `chunk` tokens."""

@@ -77,7 +77,7 @@ def run_inputs(read_config: Callable[[], Config], workdir: str, hosts: Hosts) ->
                 parts = assemble(config)
             hosts.require_same("the configs", json.dumps(config.to_dict(), sort_keys=True).encode())
             hosts.require_same("the files of the reward and the prompts", repr(files).encode())
-            hosts.require_same("the questions", repr((parts.train, parts.validation, parts.test)).encode())
+            hosts.require_same("the questions", repr((parts.train, parts.held_out)).encode())
             sandbox = stack.enter_context(sandbox_pool(config.sandbox))
         yield RunInputs(config, workdir, files, parts, sandbox)
 

@@ -13,7 +13,7 @@ import numpy as np
 from codea1.config import Config
 from codea1.evaluation.result_files import read_evaluation
 from codea1.learn.update import float32_norm
-from codea1.players.base import Digests, Start, base_checksums, require_base
+from codea1.players.base import Start, base_checksums, require_base
 from codea1.runs.book_files import BookSave
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runs.folder import RunFolder
@@ -84,9 +84,7 @@ class Run(Trainer):
             keep_last=config.checkpoint.keep_last,
             keep_best=config.checkpoint.keep_best,
         )
-        self._bases: dict[str, str] = {}  # of what never changes; see `base_checksums`
-        self._starts: dict[str, Digests] = {}  # of what each player starts from
-        self._changes: list[str] = []  # of starts that somebody allowed
+        self._origins: dict[str, Any] = {}  # what the run is made from, as checkpoints hold it; see `_resume`
 
     def __enter__(self) -> "Run":
         """Restores the last complete checkpoint. Raises BadInput and StorageFailed where that cannot be."""
@@ -102,8 +100,8 @@ class Run(Trainer):
                     is_main=self._hosts.is_main,
                 )
                 if self._hosts.is_main:
-                    begins = {"made_with": machine(), "starts": self._starts} if self._position.step < 0 else None
-                    self._folder.update(paths_of(self._config), begins)
+                    begins = {"made_with": machine(), "starts": self._origins["starts"]}
+                    self._folder.update(paths_of(self._config), begins if self._position.step < 0 else None)
             done = self._position.step if self._position.step >= 0 else None
             self._notes += self._checkpoints.continue_from(done, self._folder.set_aside)
         for player in self._policies.values():
@@ -255,10 +253,7 @@ class Run(Trainer):
             "row": None if row is None else {name: np.asarray(value).item() for name, value in row.items()},
             "record": self._record.cursor(),
             **dataclasses.asdict(soundness),
-            "bases": self._bases,
-            "starts": self._starts,
-            "changes": self._changes,
-            "questions": self._questions,
+            **self._origins,
         }
         book = BookSave(self._book.pages(), self._book.shards)
         self._checkpoints.save(self._position.step, arrays, state, score, book)
@@ -277,18 +272,20 @@ class Run(Trainer):
 
     def _resume(self) -> None:
         """Restores the last complete checkpoint, where there is one."""
-        self._bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
-        sets = {name: getattr(self._parts, name) for name in ("train", "validation", "test")}
-        self._questions = {name: digest(repr(questions)).hex() for name, questions in sets.items()}
+        bases = self._hosts.of_main(lambda: base_checksums(self._config, [*self._policies], references=True))
+        sets = {"train": self._parts.train, **self._parts.held_out}
+        questions = {name: digest(repr(asked)).hex() for name, asked in sets.items()}
         players = {name: Start(self._config.policy(name).model) for name in self._policies}
-        self._starts = self._hosts.of_main(lambda: {name: start.digests() for name, start in players.items()})
+        digests = self._hosts.of_main(lambda: {name: start.digests() for name, start in players.items()})
         step, damages = self._hosts.of_main(lambda: self._checkpoints.latest(self._allow_previous_step))
         self._notes += [f"given up: {damage}" for damage in damages]
         allowed, starts = self._allow_changed_model, self._folder.starts
+        changes: list[str] = []  # of starts, which somebody allowed
         for name in self._policies:
             check = partial(require_base, self._config, name, self._checkpoints, step, True, allowed, starts)
-            self._changes += self._hosts.of_main(check)
-        self._notes += self._changes
+            changes += self._hosts.of_main(check)
+        self._notes += changes
+        self._origins = {"bases": bases, "starts": digests, "changes": changes, "questions": questions}
         if step is None:
             return
         arrays, state = self._checkpoints.restore(step, self._parts.release())
@@ -308,11 +305,11 @@ class Run(Trainer):
         soundness = Soundness(state["skipped"], state["astray"], state["sound"])
         self._position = Position(step, state["row"], soundness)
         self._batches = state["batches"]
-        for name, now in self._questions.items():
+        for name, now in questions.items():
             if state["questions"][name] != now:
                 where = getattr(self._config.data, name).source
                 self._notes.append(f"config.data.{name}: {where} has other questions than when step {step} was saved")
-        self._changes = state.get("changes", []) + self._changes
+        self._origins["changes"] = state.get("changes", []) + changes
         self._saved, self._checkpoints.sound = step, soundness.sound
         self._cursor = recorded(state)
 

@@ -47,8 +47,7 @@ class Components:
     train: Sequence[Question]
     dropped: Sequence[Question]  # training questions whose prompt does not fit
     untested: Sequence[Question]  # training questions without the fixed tests that the method needs
-    validation: Sequence[Question]
-    test: Sequence[Question]
+    held_out: Mapping[str, Sequence[Question]]  # "validation" and "test"
 
     @property
     def learners(self) -> list[Player]:
@@ -61,12 +60,8 @@ class Components:
         untested = f", {len(self.untested)} more left out: they have no fixed tests" if self.untested else ""
         return (
             f"{len(self.train)} training questions ({len(self.dropped)} dropped as too long{untested}), "
-            f"{len(self.validation)} for validation, {len(self.test)} for the test"
+            f"{len(self.held_out['validation'])} for validation, {len(self.held_out['test'])} for the test"
         )
-
-    def questions(self, split: str) -> Sequence[Question]:
-        """Returns the held-out questions of "validation" or "test"."""
-        return {"validation": self.validation, "test": self.test}[split]
 
     def restore(self, checkpoints: Checkpoints, step: int) -> None:
         """Gives the policies their states of a step. Device memory need not hold these and those they had at once."""
@@ -183,7 +178,7 @@ def assemble(config: Config) -> Components:
         )
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)
-    return Components(rules, players, policies, feed, train, dropped, untested, **sets)
+    return Components(rules, players, policies, feed, train, dropped, untested, sets)
 
 
 def _require_one_vocabulary(starts: Mapping[str, Start], tokenizers: Mapping[str, ChatTokenizer]) -> None:

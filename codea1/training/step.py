@@ -39,16 +39,11 @@ class Kept(Iterable[T], Generic[T]):
     """What an iterator yields, which may be read again while it is still being yielded, and after."""
 
     def __init__(self, source: Iterator[T]) -> None:
-        self._source = source
-        self._items: list[T] = []
+        self._all = source
 
     def __iter__(self) -> Iterator[T]:
-        for place in itertools.count():
-            if place == len(self._items):
-                self._items += itertools.islice(self._source, 1)
-            if place == len(self._items):
-                return
-            yield self._items[place]
+        self._all, items = itertools.tee(self._all)
+        return items
 
 
 class Step:

@@ -35,7 +35,7 @@ class Validation:
         """Returns the metrics of a step, and why it has no score; empty where it has one. Updates `best`."""
         measured = self._measure("validation", self._config.samples)
         means = {f"validation/{name}": bootstrap_interval(values).mean for name, values in measured.items()}
-        questions = self._parts.questions("validation")
+        questions = self._parts.held_out["validation"]
         if lost := _lost(questions, measured):
             on = f"{lost} of {len(questions)} questions"
             return means, f"step {step} has no validation score: the sandbox failed on {on}"
@@ -47,11 +47,11 @@ class Validation:
     def evaluate(self, step: int) -> dict[str, Any]:
         """Returns the evaluation of a step on the test split; see `codea1.evaluation.result_files`."""
         measured = self._measure("test", self._config.test_samples)
-        return summary(measured, step, "test", [question.id for question in self._parts.test])
+        return summary(measured, step, "test", [question.id for question in self._parts.held_out["test"]])
 
     def _measure(self, split: str, samples: int) -> PerQuestion:
         parts, shown_mutants = self._parts, self._config.shown_mutants
-        asked = HeldOut(parts.questions(split), parts.rules, samples, shown_mutants, purpose=split)
+        asked = HeldOut(parts.held_out[split], parts.rules, samples, shown_mutants, purpose=split)
         with doing("rollout"):
             return evaluate(asked, parts.players, self._grader, self._hosts)
 

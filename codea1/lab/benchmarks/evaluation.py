@@ -161,7 +161,7 @@ class Evaluation:
         else:
             assert self.run is not None
             policy = policy_of_run(self.run, self.step, role, self.spec.lengths, self.hosts, self.spec.thinking)
-        policy.call_between_chunks(lambda: self._told(f"{policy.functions.engine.num_drawn:,} tokens"))
+        policy.call_between_chunks(lambda: self._told(f"{policy.functions.engine.counts['tokens']:,} tokens"))
         return policy
 
     def settings_of_policy(self, role: str, url: str, prefix: str = "") -> dict[str, Any]:

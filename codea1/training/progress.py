@@ -78,15 +78,14 @@ class Progress:
 
     def __enter__(self) -> "Progress":
         if self._console.is_terminal and not self._console.is_dumb_terminal:
-            self._live = Live(self._view(), console=self._console, refresh_per_second=4)
+            self._live = Live(get_renderable=self._view, console=self._console, refresh_per_second=4)
             self._live.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._note = ""
-            self._live.update(self._view(), refresh=True)
-            self._live.stop()
+            self._live.stop()  # and shows the last view
 
     def update(self, step: int, metrics: Mapping[str, Any]) -> None:
         """Shows that `step` is done, with the values of its metrics; ends the note."""
@@ -97,7 +96,6 @@ class Progress:
             self._estimate(step, seconds)
         if self._live is not None:
             self._bar.update(self._task, completed=step, left=self._time_left())
-            self._live.update(self._view())
         elif step % self._every == 0 or step == self._total or seconds >= SLOW:
             self.print(self._line())
 
@@ -117,7 +115,7 @@ class Progress:
         """Shows what happens now, before something slow, until the next note or step."""
         self._note = text
         if self._live is not None:
-            self._live.update(self._view(), refresh=True)
+            self._live.refresh()
         else:
             self.print(text)
 

@@ -97,21 +97,17 @@ class Critic:
         reports, with_advantages = [], []
         values, returns = [], []  # of the responses' tokens
         for batches, estimated in zip(mini_batches, estimates, strict=True):
-            of_values = []
-            for batch, (values_BT, returns_BT, _) in zip(batches, estimated, strict=True):
+            of_values, of_policy = [], []
+            for batch, (values_BT, returns_BT, advantages_BT) in zip(batches, estimated, strict=True):
                 inside_BT = batch.response_mask_BT
                 columns = inside_BT, batch.loss_weights_BT, values_BT, returns_BT.astype(np.float32)
                 of_values.append(to_mesh(ValueBatch(batch.tokens_BT, *columns), self._mesh))
+                of_policy.append(dataclasses.replace(batch, advantages_BT=advantages_BT.astype(np.float32)))
                 values.append(values_BT[inside_BT])
                 returns.append(returns_BT[inside_BT])
             state, report = self._update(state, of_values, rate)
             reports.append(report)
-            with_advantages.append(
-                [
-                    dataclasses.replace(batch, advantages_BT=advantages_BT.astype(np.float32))
-                    for batch, (_, _, advantages_BT) in zip(batches, estimated, strict=True)
-                ]
-            )
+            with_advantages.append(of_policy)
         names = ("value_loss", "grad_norm", "skipped")
         all_metrics = [report.metrics() for report in reports]
         metrics = {f"critic_{name}": float(np.mean([row[name] for row in all_metrics])) for name in names}

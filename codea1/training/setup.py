@@ -50,11 +50,6 @@ class Components:
     held_out: Mapping[str, Sequence[Question]]  # "validation" and "test"
 
     @property
-    def learners(self) -> list[Player]:
-        """The players that learn, each once, whatever it plays."""
-        return [player for player in self.policies.values() if player.learns]
-
-    @property
     def counted(self) -> str:
         """How many questions there are of each set, in a sentence."""
         untested = f", {len(self.untested)} more left out: they have no fixed tests" if self.untested else ""

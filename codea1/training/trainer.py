@@ -26,7 +26,7 @@ class Trainer(ABC):
     def __init__(self, config: Config, parts: Components, sandbox: SandboxPool, hosts: Hosts) -> None:
         self._config, self._parts, self._sandbox, self._hosts = config, parts, sandbox, hosts
         self._policies = parts.policies
-        self.learners = parts.learners
+        self.learners = [player for player in parts.policies.values() if player.learns]
         self._grader = Grader(sandbox)
         self._book = mistake_book(config.game, config.seed, hosts)  # this host's shards of it
         self._batches = 0  # of questions, asked in whole steps

@@ -78,9 +78,7 @@ def test_generation_compiles_nothing_more(micro_config, backend_compilations):
     player = player_of(arranged(micro_config, "grpo"))
     compile_all(player.functions.generation)
     asked = [Request("a", (5, 6, 7), 0, 3), Request("b", (5, 6), 0, 9)]
-    list(
-        player.generate(asked, stream="code/train", step=1)
-    )  # the key of a phase is made of small functions of JAX's own
+    list(player.generate(asked, stream="code/train", step=1))  # a phase's key is made of small functions of JAX's own
     backend_compilations.clear()
     assert len(list(player.generate(asked, stream="code/train", step=2))) == 12
     assert backend_compilations == []

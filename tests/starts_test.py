@@ -1,5 +1,6 @@
 """What players start from between the lives of a run: it may move, and may not change in silence."""
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -55,15 +56,13 @@ def test_each_file_that_decides_is_told_from_another_wherever_it_lies(model_fold
     assert Start(str(moved)).digests() == there
     saved = {"code": json.loads(json.dumps(there))}
     config = DEFAULT.with_changes({"code.model": str(moved)})
-    checkpoints = SimpleNamespace(state=lambda step: {"starts": saved} if step == 4 else {})
-    for step in (4, 3):  # 3 is of an older version
-        assert require_base(config, "code", checkpoints, step) == []
-    assert require_base(config, "code", checkpoints, None, starts=saved) == []
+    run = SimpleNamespace(state=lambda step: {"starts": saved} if step == 4 else {})
+    check = functools.partial(require_base, config, "code", run)
+    assert check(4) == check(3) == check(0, starts=saved) == []  # 3 is of an older version
     change(moved / name)
-    with pytest.raises(BadInput, match=rf"moved/{name}"):
-        require_base(config, "code", checkpoints, 4)
-    with pytest.raises(BadInput, match=rf"moved/{name}"):
-        require_base(config, "code", checkpoints, 0, starts=saved)
+    for step, starts in ((4, None), (0, saved)):
+        with pytest.raises(BadInput, match=rf"moved/{name}"):
+            check(step, starts=starts)
 
 
 def test_adapters_may_name_their_base_elsewhere(tmp_path, model_folder):

@@ -15,7 +15,6 @@ import os
 import re
 import struct
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from codea1.sandbox.isolation import Isolation
 from codea1.sandbox.isolation.kernel import PR_SET_SECCOMP, check, libc
@@ -36,7 +35,10 @@ _THREADS = (0x3D0F00, 0x7D0F00)
 _WRITING = 0o3 | 0o100 | 0o1000  # O_WRONLY or O_RDWR, O_CREAT, O_TRUNC
 # Duplicates, flags, F_GETLK, pipe size. Not F_SETOWN, which aims signals, nor F_SETFL: /dev/null is open once for all.
 _FCNTLS = (0, 1, 2, 3, 5, 1030, 1032)
-_LOCKS = (6, 7)  # F_SETLK, F_SETLKW
+# F_SETLK, F_SETLKW: record locks, which SQLite needs, seem to succeed and are not taken. No other process opens a
+# program's own files; but each lock on a library's slows every closing of that, and the kernel has no limit on their
+# number.
+_LOCKS = (6, 7)
 _IOCTLS = (0x5401, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)  # TCGETS TIOCGWINSZ FIONREAD FIONBIO FIONCLEX FIOCLEX
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10  # harmless without connect, bind and addresses to send to
 _STREAM, _DATAGRAM, _SEQPACKET = 1, 2, 5
@@ -55,16 +57,14 @@ _CLOSE_ON_EXEC = 4  # of close_range, whose other flag gives a thread descriptor
 # SECCOMP_IOCTL_NOTIF_RECV and _SEND: of the listener that a zygote alone has.
 NOTIFICATION, RESPONSE = 0xC0502100, 0xC0182101
 
-Numbers = tuple[int | None, int | None]  # of a system call on x86_64 and on aarch64; None where there is no such call
+# AUDIT_ARCH_*, what the kernel reports for a native call.
+_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+Numbers = tuple[int | None, ...]  # of a system call on each of these; None where there is no such call
 
 
 def _table(text: str) -> Mapping[str, Numbers]:
     rows = [call.split() for call in re.sub("#.*", "", text).split(",")]
-    return {name: (_number(on_x86_64), _number(on_aarch64)) for name, on_x86_64, on_aarch64 in rows}
-
-
-def _number(text: str) -> int | None:
-    return None if text == "-" else int(text)
+    return {name: tuple(None if number == "-" else int(number) for number in numbers) for name, *numbers in rows}
 
 
 # The system calls that the sandbox knows. One that is in no table is denied to everyone.
@@ -141,14 +141,6 @@ OF_THE_ZYGOTE = _table(
 _NEWEST = 463  # numbers beyond are of calls younger than these tables
 
 
-class _Architecture(NamedTuple):
-    audit: int  # AUDIT_ARCH_*, what the kernel reports for a native call
-    column: int  # of the tables of system calls
-
-
-_ARCHITECTURES = {"x86_64": _Architecture(0xC000003E, 0), "aarch64": _Architecture(0xC00000B7, 1)}
-
-
 class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
@@ -160,7 +152,7 @@ def supported() -> bool:
 
 def native(numbers: Numbers) -> int | None:
     """Returns the number of a system call on this machine; None where it has none."""
-    return numbers[_ARCHITECTURES[os.uname().machine].column] if supported() else None
+    return dict(zip(_ARCHITECTURES, numbers, strict=True)).get(os.uname().machine)
 
 
 def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
@@ -168,35 +160,42 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
 
     With `asks` the process that has its listener decides on the start and end of threads; without, no thread starts.
     """
-    rules = [_for_call(numbers, _ALLOW_IT) for numbers in ALLOWED.values()]
-    rules += [_for_call(numbers, _ALLOW_IT) for numbers in OF_THE_ZYGOTE.values()]
-    changing = _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)
-    rules += [_for_call(numbers, changing) for numbers in CHANGING_FILES.values()]
     on_files = _ALLOW_IT if isolation.has_scratch else _fail(errno.EPERM)
-    rules += [_for_call(numbers, on_files) for numbers in OWN_FILES.values()]
-    rules += [_for_call(numbers, _fail(errno.ENOTSUP)) for numbers in UNSUPPORTED.values()]
-    rules += [
+    on_threads = _instruction(_RETURN, _ASK) if asks else _fail(errno.EAGAIN)
+    tables = (
+        (ALLOWED, _ALLOW_IT),
+        (OF_THE_ZYGOTE, _ALLOW_IT),
+        (CHANGING_FILES, _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)),
+        (OWN_FILES, on_files),
+        (UNSUPPORTED, _fail(errno.ENOTSUP)),
+    )
+    rules = [
+        *(_for_call(numbers, body) for table, body in tables for numbers in table.values()),
         *(_rule(name, _allow_up_to(0, _LAST_CLOCK)) for name in ("clock_gettime", "clock_getres")),
         _rule("open", _opening(isolation, flags=1)),
         _rule("openat", _opening(isolation, flags=2)),
         _rule("openat2", _fail(errno.ENOSYS)),  # its flags lie in memory, where a filter cannot look
-        _rule("sendto", _only_bits(3, _SENT) + _allow_null(4)),
+        _rule("sendto", _only_bits(3, _SENT) + _only_null(4) + _ALLOW_IT),
         _rule("recvfrom", _only_bits(3, _RECEIVED) + _ALLOW_IT),
         _rule("getsockopt", _only_values(1, (_SOL_SOCKET,)) + _allow_values(2, _SOCKET_OPTIONS)),
         # What probes for a network finds none.
         _rule("socket", _only_values(0, (_AF_UNIX, _AF_INET, _AF_INET6)) + _kind_of_socket()),
         _rule("socketpair", _only_values(0, (_AF_UNIX,)) + _kind_of_socket()),
         _rule("ioctl", _allow_values(1, (*_IOCTLS, NOTIFICATION, RESPONSE))),
-        _rule("fcntl", _locking() + _allow_values(1, _FCNTLS)),
+        _rule("fcntl", _load_argument(1) + _if_any(_LOCKS, _fail(0)) + _allow_values(1, _FCNTLS)),
         _rule("close_range", _allow_values(2, (0, _CLOSE_ON_EXEC))),
-        _rule("clone", _cloning(asks)),
+        # Forks are for zygotes, and denied to children by their own filter.
+        _rule(
+            "clone",
+            _load_argument(0) + _if_any(_FORKS, _ALLOW_IT) + _if_any(_THREADS, on_threads) + _fail(errno.EPERM),
+        ),
         _rule("clone3", _fail(errno.ENOSYS)),  # its flags lie in memory; the C library falls back to clone
         _rule("utimensat", (_not_null(1) + _only_values(3, (0, _NOFOLLOW)) + on_files)),
-        _rule("exit", _instruction(_RETURN, _ASK if asks else _ALLOW)),
+        _rule("exit", on_threads if asks else _ALLOW_IT),
+        *(_rule(name, _ALLOW_IT) for name in ("prlimit64", "prctl")),
+        _instruction(_JUMP_GREATER, _NEWEST, 0, 1) + _fail(errno.ENOSYS),  # unknown: the C library does without
     ]
-    rules += [_rule(name, _ALLOW_IT) for name in ("prlimit64", "prctl")]
-    unknown = _instruction(_JUMP_GREATER, _NEWEST, 0, 1) + _fail(errno.ENOSYS)  # the C library does without
-    return _assemble([*rules, unknown, _fail(errno.EPERM)])
+    return _assemble([*rules, _fail(errno.EPERM)])
 
 
 def child_filter() -> bytes:
@@ -242,7 +241,7 @@ def _assemble(rules: Iterable[bytes]) -> bytes:
     """Checks the architecture and tries the rules in order; the last must decide."""
     start = [
         _instruction(_LOAD, _ARCHITECTURE_AT),
-        _instruction(_JUMP_EQUAL, _ARCHITECTURES[os.uname().machine].audit, 1, 0),
+        _instruction(_JUMP_EQUAL, _ARCHITECTURES[os.uname().machine], 1, 0),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_LOAD, _NUMBER_AT),
         _instruction(_JUMP_GREATER_EQUAL, _X32_CALLS, 0, 1),
@@ -251,27 +250,10 @@ def _assemble(rules: Iterable[bytes]) -> bytes:
     return b"".join([*start, *rules])
 
 
-def _cloning(asks: bool) -> bytes:
-    """Forks are for zygotes, and denied to children by their own filter."""
-    decided = {**dict.fromkeys(_FORKS, _ALLOW), **dict.fromkeys(_THREADS, _ASK if asks else _ERRNO | errno.EAGAIN)}
-    tests = [_instruction(_JUMP_EQUAL, value, 0, 1) + _instruction(_RETURN, what) for value, what in decided.items()]
-    return _load_argument(0) + b"".join(tests) + _fail(errno.EPERM)
-
-
 def _kind_of_socket() -> bytes:
     """Checks what remains of socket and socketpair: the type and the protocol."""
     kind = _load_argument(1) + _instruction(_AND, ~_NOT_THE_TYPE & 0xFFFFFFFF)
     return kind + _only((_STREAM, _DATAGRAM, _SEQPACKET)) + _allow_values(2, _PROTOCOLS)
-
-
-def _locking() -> bytes:
-    """Lets record locks seem to succeed, as SQLite needs, and takes none.
-
-    No other process opens a program's own files; but each lock on a library's slows every closing of that, and the
-    kernel has no limit on their number.
-    """
-    tests = [_instruction(_JUMP_EQUAL, value, 0, 1) + _fail(0) for value in _LOCKS]
-    return _load_argument(1) + b"".join(tests)
 
 
 def _opening(isolation: Isolation, flags: int) -> bytes:
@@ -294,7 +276,12 @@ def _rule(name: str, body: bytes) -> bytes:
 def _for_call(numbers: Numbers, body: bytes) -> bytes:
     """Runs `body`, which must end in a return, for one system call."""
     number = native(numbers)
-    return b"" if number is None else _instruction(_JUMP_EQUAL, number, 0, len(body) // 8) + body
+    return b"" if number is None else _if_any((number,), body)
+
+
+def _if_any(values: tuple[int, ...], body: bytes) -> bytes:
+    """Runs `body`, which must end in a return, when what is loaded is one of `values`."""
+    return b"".join(_instruction(_JUMP_EQUAL, value, 0, len(body) // 8) + body for value in values)
 
 
 def _fail(code: int) -> bytes:
@@ -338,10 +325,9 @@ def _not_null(argument: int) -> bytes:
     return low + is_set + high + _instruction(_JUMP_EQUAL, 0, 0, 1) + _fail(errno.EPERM)
 
 
-def _allow_null(argument: int) -> bytes:
-    not_null = _instruction(_JUMP_EQUAL, 0, 1, 0) + _fail(errno.EPERM)
-    halves = [_load_argument(argument, high=high) + not_null for high in (False, True)]
-    return b"".join(halves) + _ALLOW_IT
+def _only_null(argument: int) -> bytes:
+    """Denies the call when a pointer is not null; else what follows decides."""
+    return b"".join(_load_argument(argument, high=high) + _only((0,)) for high in (False, True))
 
 
 _ALLOW_IT = _instruction(_RETURN, _ALLOW)

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
+from codea1.values import encode_exact
+
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
 JOB, VERDICT, SERVER, DIGESTS = b"J", b"R", b"M", b"D"  # of a check script; of benchmarks' own code for children
@@ -25,8 +27,6 @@ PIECE_ITEMS = 4096  # of a list or tuple that is fetched in pieces, see `child.s
 _WORDS = frozenset((LOADED, ERROR, OPAQUE, TOO_LARGE))
 _FROM_CHILDREN = _WORDS | {VALUE, PIECES, VERDICT, DIGESTS}
 _HEADER = struct.Struct(">IIc")
-_PROGRAM = struct.Struct(">cI?Q")
-_NAME = struct.Struct(">H")
 _MARSHAL_VERSION = 2  # the last that does not write shared objects differently from equal ones
 
 
@@ -55,26 +55,18 @@ def pack(index: int, kind: bytes, payload: bytes = b"") -> bytes:
 
 def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int, backward: bool = False) -> bytes:
     """Packs the PROGRAM frame: a source, the seed of `random`, the bytes of all answers, if sets iterate backwards."""
-    settings = _PROGRAM.pack(reply.value, seed, backward, output_bytes)
-    return pack(LOAD, PROGRAM, settings + source.encode("utf-8", "surrogatepass"))
-
-
-def unpack_program(payload: bytes) -> tuple[str, Reply, int, bool, int]:
-    """Unpacks (source, reply, seed, backward, output_bytes) of a PROGRAM frame's payload."""
-    reply, seed, backward, output_bytes = _PROGRAM.unpack_from(payload)
-    return payload[_PROGRAM.size :].decode("utf-8", "surrogatepass"), Reply(reply), seed, backward, output_bytes
+    return pack(LOAD, PROGRAM, encode_exact((source, reply.value, seed, backward, output_bytes)))
 
 
 def pack_call(index: int, entry_point: str, arguments: bytes) -> bytes:
     """Packs the CALL frame of one call; `arguments` is the exact encoding of (args, kwargs)."""
-    name = entry_point.encode("utf-8", "surrogatepass")
-    return pack(index, CALL, _NAME.pack(len(name)) + name + arguments)
+    return pack(index, CALL, entry_point.encode("utf-8", "surrogatepass") + b"\0" + arguments)
 
 
 def unpack_call(payload: bytes) -> tuple[str, bytes]:
     """Unpacks (entry point, encoded arguments) of a CALL frame's payload."""
-    end = _NAME.size + _NAME.unpack_from(payload)[0]
-    return payload[_NAME.size : end].decode("utf-8", "surrogatepass"), payload[end:]
+    name, _, arguments = payload.partition(b"\0")
+    return name.decode("utf-8", "surrogatepass"), arguments
 
 
 def marshal_piece(piece: list | tuple) -> bytes:

@@ -23,7 +23,7 @@ MODULE_NAME = "solution"  # never "__main__": a program's main guard must stay c
 
 def serve(fd: int, first: frames.Frame) -> None:
     """Answers one PROGRAM frame, already read, and every frame that follows on the socket `fd`."""
-    source, reply, seed, backward, output_bytes = frames.unpack_program(first.payload)
+    source, reply, seed, backward, output_bytes = decode_exact(first.payload)
     try:
         if backward:
             turn_backward()
@@ -32,7 +32,7 @@ def serve(fd: int, first: frames.Frame) -> None:
         frames.write(fd, frames.pack(frames.LOAD, frames.ERROR, describe(error)))
         return
     frames.write(fd, frames.pack(frames.LOAD, frames.LOADED))
-    answers = _Answers(namespace, reply, SETS if backward else {})
+    answers = _Answers(namespace, frames.Reply(reply), SETS if backward else {})
     while (frame := frames.read(fd)) is not None:
         kind, payload = answers.to(frame)
         if len(payload) > output_bytes:

@@ -1,29 +1,20 @@
 """Programs, honest and hostile, whose verdicts are known: whether a sandbox judges them so."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
+from codea1.sandbox.host import BareCall
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.values import encode_exact
 
 
-@dataclass(frozen=True)
-class _Call:
-    arguments: bytes
-    entry_point: str = "f"
-
-
-@dataclass(frozen=True)
-class _Test:
-    call: _Call
+class _Test(NamedTuple):
+    call: BareCall
     expected: bytes
 
 
-def _test(argument: object, expected: object) -> _Test:
-    return _Test(_Call(encode_exact(((argument,), {}))), encode_exact(expected))
-
-
-# What each program is to be judged on f(3) == 4.
+_TEST = _Test(BareCall("f", encode_exact(((3,), {}))), encode_exact(4))  # f(3) == 4
+# What each program is to be judged by it.
 SELF_TEST = {
     "an honest program": ("pass", "def f(x): return x + 1"),
     "a wrong one": ("fail", "def f(x): return x"),
@@ -46,7 +37,7 @@ def misjudged(pool: SandboxPool) -> list[str]:
     wrong = []
     for name, (expected, program) in SELF_TEST.items():
         source = f"{program}\n# {name}"  # else the grader remembers the verdict on the first honest program
-        (verdict,) = grader.grade(source, [_test(3, 4)]).result().verdicts
+        (verdict,) = grader.grade(source, [_TEST]).result().verdicts
         if verdict != expected:
             wrong.append(f"{name}: {verdict}, not {expected}")
     return wrong

@@ -1,7 +1,7 @@
 """What the sandbox is asked and what it answers: the plain records that cross its boundary."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 from codea1.values.verdict import Verdict
 
@@ -28,6 +28,13 @@ class AnyTest(Protocol):
     @property
     def expected(self) -> bytes:
         """encode_exact(value)"""
+
+
+class BareCall(NamedTuple):
+    """What a process receives about a call: see `codea1.values.entry_points`."""
+
+    entry_point: str
+    arguments: bytes
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import NamedTuple
 
 from codea1.runtime.errors import BadInput
 from codea1.runtime.futures import Awaiting, Memo, digest, every, start
 from codea1.sandbox.child.backward_sets import makes_sets
 from codea1.sandbox.frames import Reply
-from codea1.sandbox.host import AnyCall, AnyTest, Outcome, ScriptRun
+from codea1.sandbox.host import AnyCall, AnyTest, BareCall, Outcome, ScriptRun
 from codea1.sandbox.host.pool import HASH_SEEDS, SandboxPool
 from codea1.values import canonical_of, contains_nan, decode_exact, encode_exact
 from codea1.values.entry_points import (
@@ -64,17 +63,6 @@ _VERDICTS = {
     "infra": Verdict.INFRA,
 }
 _TRUE = encode_exact(True)  # what a checker answers to a text that is right
-
-
-class _Asked(NamedTuple):
-    """What a process receives about a call: see `codea1.values.entry_points`."""
-
-    entry_point: str
-    arguments: bytes
-
-    @classmethod
-    def of(cls, call: AnyCall) -> "_Asked":
-        return cls(asked_of(call.entry_point), call.arguments)
 
 
 @dataclass(frozen=True)
@@ -168,8 +156,8 @@ class Grader:
     def _graded(
         self, program: str, tests: Sequence[AnyTest], known: Sequence[bytes], checker: str, truth: bytes
     ) -> Awaiting[Grading]:
-        keys = [_Asked.of(test.call) for test in tests]
-        limits: dict[_Asked, float] = {}  # CPU seconds of the different ones, in the tests' order
+        keys = [_bare(test.call) for test in tests]
+        limits: dict[BareCall, float] = {}  # CPU seconds of the different ones, in the tests' order
         for key, test in zip(keys, tests, strict=True):
             limit = self._pool.limits.cpu_seconds_per_test
             seconds = self._memo.get(_seconds_key(truth, test.call))
@@ -201,8 +189,8 @@ class Grader:
                 details.append(words.setdefault(outcome.payload, outcome.payload.decode("utf-8", "replace")))
         if checker:
             failed = [i for i, key in enumerate(keys) if verdicts[i] is Verdict.FAIL and outcomes[key].kind == "value"]
-            asked = {i: call for i in failed if (call := _Judgement.of(tests[i], outcomes[keys[i]].payload))}
-            expected = {i: call for i in asked if (call := _Judgement.of(tests[i], tests[i].expected))}
+            asked = {i: call for i in failed if (call := _judgement(tests[i], outcomes[keys[i]].payload))}
+            expected = {i: call for i in asked if (call := _judgement(tests[i], tests[i].expected))}
             different = list(dict.fromkeys([*expected.values(), *asked.values()]))
             judgements = yield from _outcomes(self._pool, checker, different, HASH_SEEDS[0], backward=False)
             said = dict(zip(different, judgements, strict=True))
@@ -245,21 +233,17 @@ class Grader:
         return known
 
 
-@dataclass(frozen=True)
-class _Judgement:
-    """A call of a checker's `accepts`."""
+def _bare(call: AnyCall) -> BareCall:
+    return BareCall(asked_of(call.entry_point), call.arguments)
 
-    arguments: bytes
-    entry_point: str = ACCEPTS
 
-    @classmethod
-    def of(cls, test: AnyTest, answer: bytes) -> "_Judgement | None":
-        """Returns the call that asks for a verdict on an answer that is not the expected one; None: it is no text."""
-        printed = text_of(answer)
-        if printed is None:
-            return None
-        positional, named = decode_exact(test.call.arguments)  # one text, named or not
-        return cls(encode_exact(((*positional, *named.values(), decode_exact(test.expected), printed), {})))
+def _judgement(test: AnyTest, answer: bytes) -> BareCall | None:
+    """Returns the checker's call that judges an answer that is not the expected one; None: it is no text."""
+    printed = text_of(answer)
+    if printed is None:
+        return None
+    positional, named = decode_exact(test.call.arguments)  # one text, named or not
+    return BareCall(ACCEPTS, encode_exact(((*positional, *named.values(), decode_exact(test.expected), printed), {})))
 
 
 def _said(of_expected: Outcome, of_printed: Outcome) -> tuple[Verdict, str]:
@@ -333,7 +317,7 @@ def _answers(
     pool: SandboxPool, program: str, calls: Sequence[AnyCall], hash_seed: int, backward: bool = False
 ) -> Awaiting[list[Outcome]]:
     """Runs calls of a ground truth; to one that should raise and does so on purpose, True is the answer."""
-    outcomes = yield from _outcomes(pool, program, [_Asked.of(call) for call in calls], hash_seed, backward)
+    outcomes = yield from _outcomes(pool, program, [_bare(call) for call in calls], hash_seed, backward)
     for i, call in enumerate(calls):
         form, outcome = form_of(call.entry_point), outcomes[i]
         if form.startswith(RAISES):

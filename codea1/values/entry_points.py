@@ -161,11 +161,6 @@ def builtin_among(names: Iterable[str]) -> type | None:
     return next((kind for name in names if isinstance(kind := vars(builtins).get(name), type)), None)
 
 
-def raised(words: str) -> str:
-    """Returns the name of the exception that a child describes."""
-    return kinds_raised(words)[0]
-
-
 def raises_on_purpose(program: str, name: str) -> bool:
     """Returns whether a program's source has a statement that raises an exception of this name.
 

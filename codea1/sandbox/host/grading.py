@@ -29,7 +29,7 @@ from codea1.values.entry_points import (
     asked_of,
     form_of,
     is_raised,
-    raised,
+    kinds_raised,
     raises_on_purpose,
     same_answer,
     same_printed,
@@ -54,7 +54,8 @@ _WHY_UNUSABLE = {
     "timeout": "timeout",
     "infra": "infra",
 }
-_VERDICTS = {
+_VERDICTS = {  # of what is not right
+    "value": Verdict.FAIL,
     "error": Verdict.ERROR,
     "opaque": Verdict.FAIL,
     "too_large": Verdict.FAIL,
@@ -103,7 +104,7 @@ class Grader:
     def ground_truth(self, program: str, calls: Sequence[AnyCall]) -> Future[list[GroundTruthAnswer]]:
         """Asks a ground truth what it answers to each call, and whether that is usable: see `answer_calls`."""
         source = digest(program)
-        keys = [_answer_key(source, call) for call in calls]
+        keys = [_key("answer", source, call) for call in calls]
         claims = [self._memo.claim("answer", key, _answer_size) for key in keys]
         fresh = [(call, future) for call, (future, is_new) in zip(calls, claims, strict=True) if is_new]
         for first in range(0, len(fresh), _CALLS_PER_RUN):
@@ -112,7 +113,7 @@ class Grader:
 
     def ground_truth_again(self, program: str, call: AnyCall) -> Future[list[GroundTruthAnswer]]:
         """Asks a ground truth about one call as if for the first time, alone in a process."""
-        self._memo.forget(_answer_key(digest(program), call))
+        self._memo.forget(_key("answer", digest(program), call))
         return self.ground_truth(program, [call])
 
     def grade(
@@ -141,7 +142,9 @@ class Grader:
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
         key = digest("check", program, script, entry_point)
-        promised, is_new = self._memo.claim("check", key, _check_size)
+        promised, is_new = self._memo.claim(
+            "check", key, lambda run: None if run.verdict is Verdict.INFRA else len(run.detail)
+        )
         return start(self._checked(program, script, entry_point), promised) if is_new else promised
 
     def take_stats(self) -> dict[str, float]:
@@ -160,7 +163,7 @@ class Grader:
         limits: dict[BareCall, float] = {}  # CPU seconds of the different ones, in the tests' order
         for key, test in zip(keys, tests, strict=True):
             limit = self._pool.limits.cpu_seconds_per_test
-            seconds = self._memo.get(_seconds_key(truth, test.call))
+            seconds = self._memo.get(_key("seconds", truth, test.call))
             if seconds is not None:
                 limit = max(MIN_CALL_SECONDS, GROUND_TRUTH_FACTOR * seconds)
             limits[key] = max(limit, limits.get(key, 0.0))
@@ -174,19 +177,20 @@ class Grader:
         for test, key, test_digest in zip(tests, keys, known, strict=True):
             outcome, expected = outcomes[key], self._canonical(test, test_digest)
             form = form_of(test.call.entry_point)
-            if not expected:
-                verdicts.append(Verdict.INVALID)
-            elif form.startswith(RAISES):
-                verdicts.append(_raising_verdict(form, outcome, has_loaded=bool(ran.loaded)))
-            elif outcome.kind == "value":
-                is_right = agree(form, outcome.payload, expected) or same_printed(key[0], expected, outcome.payload)
-                verdicts.append(Verdict.PASS if is_right else Verdict.FAIL)
-            else:
-                verdicts.append(_VERDICTS[outcome.kind])
             if outcome.kind == "value":
                 details.append("")
             else:
                 details.append(words.setdefault(outcome.payload, outcome.payload.decode("utf-8", "replace")))
+            if not expected:
+                verdicts.append(Verdict.INVALID)
+                continue
+            if form.startswith(RAISES):
+                is_right = outcome.kind == "error" and bool(ran.loaded) and is_raised(form, details[-1])
+            else:
+                is_right = outcome.kind == "value" and (
+                    agree(form, outcome.payload, expected) or same_printed(key.entry_point, expected, outcome.payload)
+                )
+            verdicts.append(Verdict.PASS if is_right else _VERDICTS[outcome.kind])
         if checker:
             failed = [i for i, key in enumerate(keys) if verdicts[i] is Verdict.FAIL and outcomes[key].kind == "value"]
             asked = {i: call for i in failed if (call := _judgement(tests[i], outcomes[keys[i]].payload))}
@@ -219,7 +223,7 @@ class Grader:
         answers = yield from every(futures)
         for call, answer in zip(calls, answers, strict=True):
             if answer.usable:
-                key = _seconds_key(truth, call)
+                key = _key("seconds", truth, call)
                 self._memo.put(key, max(answer.cpu_seconds, self._memo.get(key) or 0.0), 0)
         return answers
 
@@ -300,14 +304,6 @@ def answer_calls(pool: SandboxPool, program: str, calls: Sequence[AnyCall]) -> A
     ]
 
 
-def _raising_verdict(form: str, outcome: Outcome, *, has_loaded: bool) -> Verdict:
-    """Returns the verdict of a call that should raise."""
-    if outcome.kind == "error":
-        is_right = has_loaded and is_raised(form, outcome.payload.decode("utf-8", "replace"))
-        return Verdict.PASS if is_right else Verdict.ERROR
-    return _VERDICTS.get(outcome.kind, Verdict.FAIL)
-
-
 def _may_hold_sets(arguments: bytes) -> bool:
     """Returns whether an exact encoding has the tag of a set or frozenset; a text may have the same letter."""
     return b"S" in arguments or b"Z" in arguments
@@ -322,7 +318,7 @@ def _answers(
         form, outcome = form_of(call.entry_point), outcomes[i]
         if form.startswith(RAISES):
             words = outcome.payload.decode("utf-8", "replace") if outcome.kind == "error" else ""
-            if words and is_raised(form, words) and raises_on_purpose(program, raised(words)):
+            if words and is_raised(form, words) and raises_on_purpose(program, kinds_raised(words)[0]):
                 outcomes[i] = replace(outcome, kind="value", payload=encode_exact(True))
             elif outcome.kind == "value":
                 outcomes[i] = replace(outcome, payload=encode_exact(False))
@@ -359,13 +355,9 @@ def _why_unusable(outcome: Outcome, call: AnyCall) -> str:
         return "not plain data"
 
 
-def _seconds_key(truth: bytes, call: AnyCall) -> bytes:
-    """Returns what the CPU time of a ground truth, by its digest, for a call is remembered by."""
-    return b"seconds" + digest(truth, call.entry_point, call.arguments)
-
-
-def _answer_key(truth: bytes, call: AnyCall) -> bytes:
-    return digest("answer", truth, call.entry_point, call.arguments)
+def _key(kind: str, truth: bytes, call: AnyCall) -> bytes:
+    """Returns what the answer of a ground truth, by its digest, to a call is remembered by, or its CPU time."""
+    return digest(kind, truth, call.entry_point, call.arguments)
 
 
 def _answer_size(answer: GroundTruthAnswer) -> int | None:
@@ -376,10 +368,6 @@ def _grading_size(grading: Grading) -> int | None:
     if grading.program_valid is None or Verdict.INFRA in grading.verdicts:
         return None
     return 16 * len(grading.verdicts) + sum(map(sys.getsizeof, set(grading.details)))
-
-
-def _check_size(run: ScriptRun) -> int | None:
-    return None if run.verdict is Verdict.INFRA else len(run.detail)
 
 
 def why_lost(verdicts: Sequence[Verdict], details: Sequence[str]) -> str:

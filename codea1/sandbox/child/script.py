@@ -13,6 +13,7 @@ import builtins
 import contextlib
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from codea1.sandbox import frames
@@ -119,21 +120,17 @@ class Candidate:
     def load(self, program: str) -> str:
         """Sends the program; returns "" or what loading it raised."""
         request = frames.pack_program(program, frames.Reply.IN_PIECES, seed=0, output_bytes=_ALL_ANSWERS)
-        answer = self._exchange(request)
+        answer = self._exchange(request, frames.LOAD)
         if answer.kind == frames.LOADED:
             return ""
         return answer.payload.decode("utf-8", "replace") or "an exception without a name"
 
     def __call__(self, *args: object, **kwargs: object) -> object:
-        return self._call(self.__name__, *args, **kwargs)
+        return self.call(self.__name__, *args, **kwargs)
 
-    def function(self, name: str) -> Callable[..., object]:
-        """Returns a proxy for another function of the program."""
-        return lambda *args, **kwargs: self._call(name, *args, **kwargs)
-
-    def _call(self, name: str, /, *args: object, **kwargs: object) -> object:
-        request = frames.pack_call(self._requests, name, encode_exact((args, kwargs)))
-        answer = self._numbered(request)
+    def call(self, name: str, /, *args: object, **kwargs: object) -> object:
+        """Calls any function of the program."""
+        answer = self._numbered(frames.pack_call(self._requests, name, encode_exact((args, kwargs))))
         if answer.kind == frames.VALUE:
             value = self.decoded(answer.payload)
             return Printed(value, CHECKERS[name]) if name in CHECKERS and isinstance(value, str) else value
@@ -166,20 +163,18 @@ class Candidate:
         return answer.payload if answer.kind == frames.VALUE else None
 
     def _numbered(self, request: bytes) -> frames.Frame:
-        answer = self._exchange(request)
-        if answer.index != self._requests:
-            raise self.broken()
+        answer = self._exchange(request, self._requests)
         self._requests += 1
         return answer
 
-    def _exchange(self, request: bytes) -> frames.Frame:
+    def _exchange(self, request: bytes, index: int) -> frames.Frame:
         if self.lost is None:
             try:
                 frames.write(self._fd, request)
                 answer = frames.read(self._fd, max_payload=MAX_BYTES)
-                if answer is not None:
+                if answer is not None and answer.index == index:
                     return answer
-                self.lost = CandidateLost("ended")
+                self.lost = CandidateLost("ended") if answer is None else self.broken()
             except OSError:
                 self.lost = CandidateLost("ended")
             except frames.ProtocolViolation:
@@ -231,7 +226,7 @@ def _judge(script: str, program: str, candidate: Candidate) -> tuple[Verdict, st
         begun = re.findall(r"""(?:^|\\n|['"])(?:async )?def[ \t]+(\w+)""", program, re.MULTILINE)
         defined = {*begun} - vars(builtins).keys()
         called = {name for name in _names(code) & defined if not name.startswith("__")}
-        namespace |= {name: candidate.function(name) for name in called}
+        namespace |= {name: partial(candidate.call, name) for name in called}
         namespace[candidate.__name__] = candidate
         exec(code, namespace)
         namespace["check"](candidate)

@@ -55,14 +55,12 @@ def define_method(
     def call(*positional: Any, **named: Any) -> Any:
         made = [_made(value, kind, namespace) for value, kind in zip(positional, parameters.values(), strict=False)]
         named = {name: _made(value, parameters.get(name, ""), namespace) for name, value in named.items()}
-        method = getattr(namespace[owner](), name) if owner in namespace else _missing(owner)
+        if owner not in namespace:
+            raise NameError(f"name {owner!r} is not defined")
+        method = getattr(namespace[owner](), name)
         return _written(method(*made, *positional[len(made) :], **named), answer)
 
     namespace[f"{owner}().{name}"] = call
-
-
-def _missing(owner: str) -> Any:
-    raise NameError(f"name {owner!r} is not defined")
 
 
 def _made(value: Any, kind: str, namespace: dict[str, Any]) -> Any:

@@ -52,7 +52,13 @@ class SandboxPool:
                 self.isolation = level
                 return
             self.refusals[level] = refusal
-        raise BadInput(_refused(levels[-1], self.refusals[levels[0]]))
+        refusal = f"The sandbox cannot confine untrusted code on this machine: {self.refusals[levels[0]]}."
+        if level is not Isolation.SECCOMP_ONLY:
+            refusal += (
+                f" To run with less isolation than {level.value!r}, choose the strongest there is with "
+                f"--config.sandbox.isolation={AUTO}; `python -m codea1.sandbox` shows what is missing."
+            )
+        raise BadInput(refusal)
 
     def _start(self, isolation: Isolation) -> str:
         """Starts at one level; returns why that is not possible, or ""."""
@@ -139,13 +145,3 @@ class SandboxPool:
     def counters(self) -> dict[str, float]:
         """Returns how often each of `dispatcher.EVENTS` has happened, and the sums of `dispatcher.SECONDS`."""
         return dict(self._dispatcher.counters)
-
-
-def _refused(level: Isolation, why: str) -> str:
-    refusal = f"The sandbox cannot confine untrusted code on this machine: {why}."
-    if level is list(Isolation)[-1]:
-        return refusal
-    return (
-        f"{refusal} To run with less isolation than {level.value!r}, choose the strongest there is with "
-        f"--config.sandbox.isolation={AUTO}; `python -m codea1.sandbox` shows what is missing."
-    )

@@ -23,7 +23,6 @@ import sys
 from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
 from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import codea1
 from codea1.sandbox import frames
@@ -158,18 +157,12 @@ def _warm_up() -> None:
     del sys.modules[candidate.MODULE_NAME]
 
 
-class _Child(NamedTuple):
-    token: int
-    pid: int
-    slot: int
-
-
 class _Zygote:
     def __init__(self, control: socket, isolation: Isolation, max_children: int) -> None:
         """Prepares to fork; with namespaces, also moves this process to its own root."""
         self.control = control
         self.child_limits = limits.ChildLimits(isolation)
-        self.children: dict[int, _Child] = {}  # by process id
+        self.children: dict[int, tuple[int, int]] = {}  # token and slot, by process id
         self.isolation = isolation
         # Programs do not see this package: the demo's questions and their answers are part of it.
         package = os.path.dirname(os.path.realpath(codea1.__file__))
@@ -208,8 +201,8 @@ class _Zygote:
                     is_asked = self.take_request()
                 elif self.supervisor:
                     self.supervisor.answer(self.children, self.threads)
-        for child in self.children.values():
-            os.kill(child.pid, SIGKILL)
+        for pid in self.children:
+            os.kill(pid, SIGKILL)
 
     def take_request(self) -> bool:
         """Takes one request; returns whether more may come."""
@@ -221,10 +214,10 @@ class _Zygote:
         if operation == START:
             self.start(token, fds, cpu_seconds, memory_bytes)
         else:
-            for child in self.children.values():
-                if child.token == token and not os.waitid(os.P_PID, child.pid, _IF_DEAD):
-                    os.kill(child.pid, SIGKILL)
-                    self.killed.add(child.pid)
+            for pid, (known, _) in self.children.items():
+                if known == token and not os.waitid(os.P_PID, pid, _IF_DEAD):
+                    os.kill(pid, SIGKILL)
+                    self.killed.add(pid)
         return True
 
     def start(self, token: int, fds: list[int], cpu_seconds: int, memory_bytes: int) -> None:
@@ -238,7 +231,7 @@ class _Zygote:
         for fd in fds:
             os.close(fd)
         if pid > 0:
-            self.children[pid] = _Child(token, pid, self.free_slots.pop())
+            self.children[pid] = token, self.free_slots.pop()
         reply = REPLY.pack(START, token, pid, 0, 0.0, False)
         if pid > 0 and self.isolation.namespaces:
             self.control.sendmsg([reply], [(SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
@@ -251,17 +244,17 @@ class _Zygote:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if not pid:
                 break
-            child = self.children.pop(pid)
+            token, slot = self.children.pop(pid)
             self.threads.pop(pid, None)
-            self.file_access_of(child.slot).clear()
-            self.free_slots.append(child.slot)
+            self.file_access_of(slot).clear()
+            self.free_slots.append(slot)
             failure = b""
-            if self.notes[child.slot] != _CONFINED:
-                why = slice(self.whys[child.slot], self.whys[child.slot] + _WHY_BYTES)
+            if self.notes[slot] != _CONFINED:
+                why = slice(self.whys[slot], self.whys[slot] + _WHY_BYTES)
                 failure = self.notes[why].rstrip(b"\0") or b"a child died before it was confined"
                 self.notes[why] = bytes(_WHY_BYTES)  # or the slot's next child that dies so early would report it
             seconds = usage.ru_utime + usage.ru_stime
-            reply = REPLY.pack(END, child.token, pid, status, seconds, pid in self.killed)
+            reply = REPLY.pack(END, token, pid, status, seconds, pid in self.killed)
             self.killed.discard(pid)
             self.control.send(reply + failure)
 

@@ -143,13 +143,10 @@ class _Decoder:
         return struct.unpack(f">{len(data) // 8}{code}", data)
 
     def record(self, kind: type, depth: int) -> object:
-        if self.data[self.position : self.position + 1] != b"t":  # nor another record, and so on for ever
-            raise ValueError(f"malformed value encoding: not the arguments of {kind.__name__}")
-        arguments = self.value(depth)
+        is_tuple = self.data[self.position : self.position + 1] == b"t"  # not another record, and so on for ever
+        arguments: Any = self.value(depth) if is_tuple else ()
         types = RECORDS[kind][2]
-        if type(arguments) is not tuple or len(arguments) != len(types):
-            raise ValueError(f"malformed value encoding: not the arguments of {kind.__name__}")
-        if not all(isinstance(argument, expected) for argument, expected in zip(arguments, types, strict=True)):
+        if len(arguments) != len(types) or not all(map(isinstance, arguments, types)):
             raise ValueError(f"malformed value encoding: not the arguments of {kind.__name__}")
         if kind is Fraction:
             check_ratio(*arguments)

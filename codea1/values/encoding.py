@@ -4,6 +4,7 @@ Standard library only: this runs inside the sandbox too.
 """
 
 import contextlib
+import operator
 import struct
 import sys
 from collections import Counter, OrderedDict, deque
@@ -72,28 +73,6 @@ _AS_DICT = (OrderedDict, Counter)
 _DICT_KEYS: type = type({}.keys())
 
 
-def _plain(value: Any) -> object:
-    """Returns `value`, of a type no encoder knows, as the plain data it equals. Raises NotPlainData."""
-    kind = type(value)
-    if kind in _AS_DICT:
-        return dict(dict.items(value))
-    if kind is _DICT_KEYS:
-        return set(value)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, (numpy.bool_, numpy.number, numpy.str_, numpy.bytes_)):
-        # In numpy 2 a number with fewer bits than Python's equals what is written as it: np.float32(0.1) == 0.1.
-        is_narrow = isinstance(value, (numpy.float16, numpy.float32))
-        scalar = float(str(value)) if is_narrow else value.item()
-        if type(scalar) in (bool, int, float, complex, str, bytes):
-            return scalar
-    for base in kind.__mro__:
-        if base in _AS_BASE:
-            if kind.__eq__ is base.__eq__ and kind.__hash__ is base.__hash__:
-                return _AS_BASE[base](value)
-            break
-    raise NotPlainData(f"{kind.__module__}.{kind.__qualname__}")
-
-
 def check_ratio(numerator: int, denominator: int) -> None:
     if max(numerator.bit_length(), denominator.bit_length()) > MAX_RATIO_BITS:
         raise TooLarge(f"a ratio of more than {MAX_RATIO_BITS} bits")
@@ -138,20 +117,35 @@ class Encoder:
             writer = self.writers[type(value)]
         return writer(self, value, depth)
 
-    def plain(self, value: object) -> object:
-        return _plain(value)
+    def plain(self, value: Any) -> object:
+        """Returns `value`, of a type no encoder knows, as the plain data it equals. Raises NotPlainData."""
+        kind = type(value)
+        if kind in _AS_DICT:
+            return dict(dict.items(value))
+        if kind is _DICT_KEYS:
+            return set(value)
+        numpy = sys.modules.get("numpy")
+        if numpy is not None and isinstance(value, (numpy.bool_, numpy.number, numpy.str_, numpy.bytes_)):
+            # In numpy 2 a number with fewer bits than Python's equals what is written as it: np.float32(0.1) == 0.1.
+            is_narrow = isinstance(value, (numpy.float16, numpy.float32))
+            scalar = float(str(value)) if is_narrow else value.item()
+            if type(scalar) in (bool, int, float, complex, str, bytes):
+                return scalar
+        for base in kind.__mro__:
+            if base in _AS_BASE:
+                if kind.__eq__ is base.__eq__ and kind.__hash__ is base.__hash__:
+                    return _AS_BASE[base](value)
+                break
+        raise NotPlainData(f"{kind.__module__}.{kind.__qualname__}")
 
     def items(self, tag: bytes, values: Sequence[object], depth: int) -> bytes:
-        parts = self.encode_all(values, depth)
-        return tag + length_prefix(len(parts)) + b"".join(parts)
+        return tag + counted(self.encode_all(values, depth))
 
     def unordered(self, tag: bytes, values: Iterable[object], depth: int) -> bytes:
-        parts = sorted(self.encode_all(values, depth))
-        return tag + length_prefix(len(parts)) + b"".join(parts)
+        return tag + counted(sorted(self.encode_all(values, depth)))
 
     def pairs(self, value: dict, depth: int) -> list[bytes]:
-        keys, items = self.encode_all(value, depth), self.encode_all(value.values(), depth)
-        return [key + item for key, item in zip(keys, items, strict=True)]
+        return [*map(operator.add, self.encode_all(value, depth), self.encode_all(value.values(), depth))]
 
     def encode_all(self, values: Iterable[object], depth: int) -> list[bytes]:
         self.check_depth(depth)
@@ -184,6 +178,18 @@ class Encoder:
 
 def length_prefix(count: int) -> bytes:
     return count.to_bytes(4, "big")
+
+
+def counted(parts: list[bytes]) -> bytes:
+    return length_prefix(len(parts)) + b"".join(parts)
+
+
+def sorted_once(parts: list[bytes]) -> list[bytes]:
+    """Raises ValueError for parts that a set or the keys of a dict cannot have, since two are equal."""
+    parts = sorted(parts)
+    if any(first == second for first, second in pairwise(parts)):
+        raise ValueError("members are repeated")
+    return parts
 
 
 class Members(list):
@@ -240,10 +246,6 @@ class ExactEncoder(Encoder):
         self.bytes += 8
         return b"f" + struct.pack(">d", value)
 
-    def dictionary(self, value: dict, depth: int) -> bytes:
-        parts = self.pairs(value, depth)
-        return b"d" + length_prefix(len(parts)) + b"".join(parts)
-
     def record(self, value: object, depth: int) -> bytes:
         check_record(value)
         tag, arguments, _ = RECORDS[type(value)]
@@ -262,7 +264,7 @@ ExactEncoder.writers = {
     tuple: lambda self, value, depth: self.items(b"t", value, depth),
     set: lambda self, value, depth: self.unordered(b"S", value, depth),
     frozenset: lambda self, value, depth: self.unordered(b"Z", value, depth),
-    dict: ExactEncoder.dictionary,
+    dict: lambda self, value, depth: b"d" + counted(self.pairs(value, depth)),
     **dict.fromkeys(RECORDS, ExactEncoder.record),
 }
 
@@ -303,26 +305,11 @@ class CanonicalEncoder(Encoder):
             return self.real(value.real)
         return b"c" + self.real(value.real) + self.real(value.imag)
 
-    def dictionary(self, value: dict, depth: int) -> bytes:
-        parts = sorted(self.pairs(value, depth))
-        return b"d" + length_prefix(len(parts)) + b"".join(parts)
-
-    def members(self, value: Members, depth: int) -> bytes:
-        return self.once(b"S", self.encode_all(value, depth))
-
     def paired(self, value: Pairs, depth: int) -> bytes:
-        keys, items = ([*part] for part in zip(*value, strict=True)) if value else ([], [])
-        keys = self.encode_all(keys, depth)
-        self.once(b"", keys)
-        pairs = zip(keys, self.encode_all(items, depth), strict=True)
-        return b"d" + length_prefix(len(keys)) + b"".join(sorted(key + item for key, item in pairs))
-
-    def once(self, tag: bytes, parts: list[bytes]) -> bytes:
-        """Raises ValueError for parts that a set or the keys of a dict cannot have, since two are equal."""
-        parts = sorted(parts)
-        if any(first == second for first, second in pairwise(parts)):
-            raise ValueError("members are repeated")
-        return tag + length_prefix(len(parts)) + b"".join(parts)
+        keys = self.encode_all([key for key, _ in value], depth)
+        sorted_once(keys)
+        items = self.encode_all([item for _, item in value], depth)
+        return b"d" + counted(sorted(map(operator.add, keys, items)))
 
     def range(self, value: range, depth: int) -> bytes:
         count = max(0, (value.stop - value.start + value.step + (-1 if value.step > 0 else 1)) // value.step)
@@ -351,8 +338,8 @@ CanonicalEncoder.writers = {
     deque: lambda self, value, depth: self.items(b"D", value, depth),
     set: lambda self, value, depth: self.unordered(b"S", value, depth),
     frozenset: lambda self, value, depth: self.unordered(b"S", value, depth),
-    dict: CanonicalEncoder.dictionary,
-    Members: CanonicalEncoder.members,
+    dict: lambda self, value, depth: b"d" + counted(sorted(self.pairs(value, depth))),
+    Members: lambda self, value, depth: b"S" + counted(sorted_once(self.encode_all(value, depth))),
     Pairs: CanonicalEncoder.paired,
     range: CanonicalEncoder.range,
     **dict.fromkeys((date, time, datetime, timedelta), CanonicalEncoder.moment),

@@ -142,9 +142,7 @@ class Grader:
     def check(self, program: str, script: str, entry_point: str) -> Future[ScriptRun]:
         """Runs a benchmark's own script, which defines `check(candidate)`, against the program's entry point."""
         key = digest("check", program, script, entry_point)
-        promised, is_new = self._memo.claim(
-            "check", key, lambda run: None if run.verdict is Verdict.INFRA else len(run.detail)
-        )
+        promised, is_new = self._memo.claim("check", key, _check_size)
         return start(self._checked(program, script, entry_point), promised) if is_new else promised
 
     def take_stats(self) -> dict[str, float]:
@@ -368,6 +366,10 @@ def _grading_size(grading: Grading) -> int | None:
     if grading.program_valid is None or Verdict.INFRA in grading.verdicts:
         return None
     return 16 * len(grading.verdicts) + sum(map(sys.getsizeof, set(grading.details)))
+
+
+def _check_size(run: ScriptRun) -> int | None:
+    return None if run.verdict is Verdict.INFRA else len(run.detail)
 
 
 def why_lost(verdicts: Sequence[Verdict], details: Sequence[str]) -> str:

@@ -123,15 +123,7 @@ class SandboxPool:
         most = self.limits.cpu_seconds_per_test
         seconds = [most] * len(calls) if call_seconds is None else [min(limit, most) for limit in call_seconds]
         return self._dispatcher.submit(
-            CallRun(
-                program,
-                list(calls),
-                reply=reply,
-                hash_seed=hash_seed,
-                backward=backward,
-                call_seconds=seconds,
-                limits=self.limits,
-            )
+            CallRun(program, list(calls), reply, hash_seed, backward, call_seconds=seconds, limits=self.limits)
         )
 
     def run_script(self, script: str, program: str, entry_point: str) -> Future[ScriptRun]:

@@ -4,7 +4,7 @@ import socket
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from codea1.sandbox import frames
@@ -42,6 +42,7 @@ class _Stop(Enum):
     VIOLATION = auto()
 
 
+@dataclass(eq=False)
 class CallRun:
     """Sends the program and all calls at once and takes the answers as they come.
 
@@ -49,22 +50,13 @@ class CallRun:
     grading's CPU budget is spent.
     """
 
-    def __init__(
-        self,
-        program: str,
-        calls: Sequence[AnyCall],
-        *,
-        reply: frames.Reply,
-        hash_seed: int,
-        backward: bool,
-        call_seconds: Sequence[float],
-        limits: Limits,
-    ) -> None:
-        """Takes the calls; `call_seconds` are their CPU limits, each at most the limit per test."""
-        self.profile = profile_of(program, hash_seed)
-        self.call_seconds, self.limits = call_seconds, limits
-        self.program, self.reply, self.hash_seed, self.backward = program, reply, hash_seed, backward
-        self.calls = calls  # packed when they are sent: while they wait, gradings share their arguments
+    program: str
+    calls: Sequence[AnyCall]  # packed when they are sent: while they wait, gradings share their arguments
+    reply: frames.Reply
+    hash_seed: int
+    backward: bool
+    call_seconds: Sequence[float]  # CPU limits of the calls, each at most the limit per test
+    limits: Limits
 
     def steps(self, task: GradingTask) -> Waiting[ProgramRun]:
         """Grades, from the beginning."""
@@ -97,7 +89,7 @@ class CallRun:
         )
         conversation = Conversation(
             task,
-            self.profile,
+            profile_of(self.program, self.hash_seed),
             request + b"".join(frames.pack_call(i, call.entry_point, call.arguments) for i, call in rest),
             cpu_seconds=self.limits.cpu_seconds_per_suite - self.spent,
             memory_bytes=self.limits.memory_bytes,

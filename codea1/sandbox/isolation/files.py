@@ -105,9 +105,7 @@ def _make_rules(readable: Sequence[str], writable: Sequence[str]) -> int:
     known = landlock_version()
     if not known:
         raise OSError(errno.ENOSYS, "this kernel, or this container, has no Landlock")
-    handled = _ALL_OF_FIRST_VERSION
-    for since, right in _SINCE.items():
-        handled |= right if known >= since else 0
+    handled = _ALL_OF_FIRST_VERSION | sum(right for since, right in _SINCE.items() if known >= since)
     fields = [handled]
     fields += [_BIND_AND_CONNECT] * (known >= _TCP_SINCE)
     fields += [_ABSTRACT_SOCKETS_AND_SIGNALS] * (known >= _SCOPES_SINCE)

@@ -150,13 +150,9 @@ class ChildLimits:
         die_with_parent()
         if os.getppid() != self._zygote:
             os._exit(1)
-        address_space = self._mapped + memory_bytes
-        for kind, most in (
-            (resource.RLIMIT_AS, address_space),
-            (resource.RLIMIT_CPU, cpu_seconds),
-            (resource.RLIMIT_NOFILE, _MAX_FDS),
-        ):
-            lower(kind, most)
+        lower(resource.RLIMIT_AS, self._mapped + memory_bytes)
+        lower(resource.RLIMIT_CPU, cpu_seconds)
+        lower(resource.RLIMIT_NOFILE, _MAX_FDS)
         file_access.confine()
         if self._drops_capabilities:
             kernel.keep_only()

@@ -39,11 +39,6 @@ class Profile:
     with_pytest: bool = False
 
     @property
-    def packages(self) -> list[str]:
-        """What its zygote imports before it forks, keys of `child.zygote.PACKAGES`."""
-        return ["numpy"] * self.with_numpy + ["pytest"] * self.with_pytest
-
-    @property
     def uid(self) -> int:
         """The user this zygote and its children become where the trainer may choose: see `can_change_user`."""
         return FIRST_UNPRIVILEGED_UID + 4 * self.hash_seed + 2 * self.with_pytest + self.with_numpy
@@ -225,7 +220,8 @@ def can_change_user(uid: int) -> bool:
 def _spawn(control_fd: int, profile: Profile, isolation: Isolation, max_children: int) -> subprocess.Popen:
     """Starts a fresh interpreter: a fork could deadlock a trainer with threads, and would show children its memory."""
     uid = str(profile.uid) if can_change_user(profile.uid) else "-"
-    arguments = [str(control_fd), " ".join(profile.packages), isolation.value, str(max_children), uid]
+    packages = "numpy " * profile.with_numpy + "pytest" * profile.with_pytest  # keys of `child.zygote.PACKAGES`
+    arguments = [str(control_fd), packages, isolation.value, str(max_children), uid]
     libraries = [path for path in sys.path if path.endswith(LIBRARIES)]
     return subprocess.Popen(
         # Without `site`, which would run what the .pth files of installed packages say: they are memory to every fork.

@@ -58,7 +58,7 @@ _CLOSE_ON_EXEC = 4  # of close_range, whose other flag gives a thread descriptor
 NOTIFICATION, RESPONSE = 0xC0502100, 0xC0182101
 
 # AUDIT_ARCH_*, what the kernel reports for a native call.
-_ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
+ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 Numbers = tuple[int | None, ...]  # of a system call on each of these; None where there is no such call
 
 
@@ -145,14 +145,9 @@ class _SockFprog(ctypes.Structure):
     _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
 
 
-def supported() -> bool:
-    """Returns whether the tables know this machine's processor."""
-    return os.uname().machine in _ARCHITECTURES
-
-
 def native(numbers: Numbers) -> int | None:
     """Returns the number of a system call on this machine; None where it has none."""
-    return dict(zip(_ARCHITECTURES, numbers, strict=True)).get(os.uname().machine)
+    return dict(zip(ARCHITECTURES, numbers, strict=True)).get(os.uname().machine)
 
 
 def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
@@ -241,7 +236,7 @@ def _assemble(rules: Iterable[bytes]) -> bytes:
     """Checks the architecture and tries the rules in order; the last must decide."""
     start = [
         _instruction(_LOAD, _ARCHITECTURE_AT),
-        _instruction(_JUMP_EQUAL, _ARCHITECTURES[os.uname().machine], 1, 0),
+        _instruction(_JUMP_EQUAL, ARCHITECTURES[os.uname().machine], 1, 0),
         _instruction(_RETURN, _KILL_PROCESS),
         _instruction(_LOAD, _NUMBER_AT),
         _instruction(_JUMP_GREATER_EQUAL, _X32_CALLS, 0, 1),

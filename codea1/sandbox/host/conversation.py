@@ -55,7 +55,6 @@ class Conversation:
         memory_bytes: int,
         max_bytes: int,
         max_payload: int,
-        is_last_request: bool = False,
         is_asked: bool = False,
         end_to_other: Sequence[socket.socket] = (),
         others: Sequence[Child] = (),
@@ -70,8 +69,7 @@ class Conversation:
           memory_bytes: the child's address space.
           max_bytes: bound on all that the child may say.
           max_payload: bound on one value of it.
-          is_last_request: the child sees the end of requests, and ends when it has answered.
-          is_asked: the child waits for answers to what it says.
+          is_asked: the child waits for answers to what it says; else it sees the end of requests behind the first.
           end_to_other: the child's end of a socket to another child.
           others: children of the grading that do not talk to the trainer.
         """
@@ -85,8 +83,8 @@ class Conversation:
         self._task = task
         self._children = [*others, self.child]
         self._received = FrameBuffer(max_bytes, max_payload)
-        self._is_last_request, self._is_closed = is_last_request, False
-        self._is_watched = False
+        self._is_asked = is_asked
+        self._is_closed = self._is_watched = False
         self._watch_at = 0.0 if is_asked else math.inf
         self.send(request)
 
@@ -109,7 +107,7 @@ class Conversation:
             pass
         except OSError:  # the child closed its end: what it wrote before is still there to be read
             self.unsent = memoryview(b"")
-        if self._is_last_request and not self.unsent:
+        if not self._is_asked and not self.unsent:
             self.socket.shutdown(socket.SHUT_WR)
         if self.unsent or self._is_watched:
             self._watch()

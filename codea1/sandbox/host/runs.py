@@ -95,7 +95,6 @@ class CallRun:
             memory_bytes=self.limits.memory_bytes,
             max_bytes=left + _FRAME_BYTES * (len(rest) + 1),
             max_payload=left,
-            is_last_request=True,
         )
         asked = task.now
         with closing(conversation):

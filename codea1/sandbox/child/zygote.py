@@ -175,13 +175,14 @@ class _Zygote:
         else:
             self.fork = os.fork
             readable = files.without(package, readable)
-        self.file_access = [files.FileAccess(isolation, readable, scratch) for scratch in scratches]
+        accesses = [files.FileAccess(isolation, readable, scratch) for scratch in scratches]
+        self.file_access = accesses * (max_children // len(accesses))  # by slot
         self.free_slots = list(range(max_children))
         self.notes = mmap.mmap(-1, (1 + _WHY_BYTES) * max_children)  # shared with each child until it is confined
         self.whys = range(max_children, len(self.notes), _WHY_BYTES)  # where the reasons begin
         self.threads: dict[int, Threads] = {}  # by process id, of children that ever started one
         self.killed: set[int] = set()  # process ids of children that are dead because of END
-        self.max_fds = _OWN_FDS + len(self.file_access)
+        self.max_fds = _OWN_FDS + len(accesses)
         self.supervisor: Supervisor | None = None
 
     def serve(self) -> None:
@@ -246,7 +247,7 @@ class _Zygote:
                 break
             token, slot = self.children.pop(pid)
             self.threads.pop(pid, None)
-            self.file_access_of(slot).clear()
+            self.file_access[slot].clear()
             self.free_slots.append(slot)
             failure = b""
             if self.notes[slot] != _CONFINED:
@@ -267,7 +268,7 @@ class _Zygote:
                 for number, fd in enumerate(fds, start=_FIRST_SOCKET):
                     os.dup2(fd, number)
                 os.setpgid(0, 0)  # has the priority that its threads share: see `Supervisor`
-                self.child_limits.confine(self.file_access_of(slot), cpu_seconds, memory_bytes)
+                self.child_limits.confine(self.file_access[slot], cpu_seconds, memory_bytes)
                 os.closerange(_FIRST_SOCKET + len(fds), self.max_fds)
                 self.notes[slot] = _CONFINED
                 self.notes.close()  # for good: the program must not write there
@@ -287,6 +288,3 @@ class _Zygote:
             os._exit(0)
         finally:
             os._exit(1)
-
-    def file_access_of(self, slot: int) -> files.FileAccess:
-        return self.file_access[slot % len(self.file_access)]

@@ -143,8 +143,7 @@ class Dispatcher:
         self._error: BaseException | None = None
         self._restarts = 0  # since a grading last finished
         self._busy_since: float | None = None
-        self._lock = threading.Lock()  # guards the queue against the loop's end
-        self._room = threading.Condition(self._lock)
+        self._room = threading.Condition()  # in the queue; its lock guards that against the loop's end
         self._finished: queue.SimpleQueue[tuple[Future, Any] | None] = queue.SimpleQueue()  # None after the last
         self._completing = threading.Thread(target=self._complete, name="codea1-verdicts", daemon=True)
         self._completing.start()

@@ -208,19 +208,20 @@ class Supervisor:
         question, thread, _, call, *_ = _ASKED.unpack(asked)
         # Sending a thread no signal tells whether it is one of the process's.
         process = next((pid for pid in children if libc.syscall(_TGKILL, pid, thread, 0) == 0), None)
-        threads = None if process is None else known.setdefault(process, Threads())
-        if process is not None and threads is not None:
-            threads.questions += 1
-            if threads.questions > MAX_QUESTIONS:
-                os.kill(process, SIGKILL)
+        if process is None:
+            self._reply(question, 0 if call == _EXIT else errno.EAGAIN)
+            return
+        threads = known.setdefault(process, Threads())
+        threads.questions += 1
+        if threads.questions > MAX_QUESTIONS:
+            os.kill(process, SIGKILL)
         if call == _EXIT:
-            if self._reply(question, 0) and threads is not None and thread not in threads.ended:
+            if self._reply(question, 0) and thread not in threads.ended:
                 threads.ended.add(thread)
                 threads.alive -= 1
-        elif threads is None or threads.alive >= MAX_THREADS:
+        elif threads.alive >= MAX_THREADS:
             self._reply(question, errno.EAGAIN)
         else:
-            assert process is not None
             niceness = math.ceil(math.log(threads.alive + 1, _WEIGHT_OF_A_STEP))
             if niceness > threads.niceness:  # no code here may take it back
                 os.setpriority(os.PRIO_PGRP, process, min(self._own_niceness + niceness, _NICEST))

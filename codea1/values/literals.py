@@ -10,7 +10,7 @@ import ast
 import math
 import operator
 from collections import deque
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -212,19 +212,16 @@ class _Reader:
     def elements(self, nodes: list[ast.expr], accepts: Callable[[tuple], bool] = _ordered) -> list:
         values: list = []
         for node in nodes:
-            if isinstance(node, ast.Starred):
-                values.extend(self.charged(list(self.iterable(node.value, accepts))))
-            else:
+            if not isinstance(node, ast.Starred):
                 values.append(self.value(node))
+                continue
+            items: Any = self.value(node.value)
+            if not accepts((items,)):
+                raise NotLiteral("* over something that is not a container, or over a set, whose order is no one's")
+            self.charge(_WEIGHT * len(items))
+            values.extend(self.charged(list(items)))
         self.charge(_CONTAINER_WEIGHT)
         return values
-
-    def iterable(self, node: ast.expr, accepts: Callable[[tuple], bool]) -> Collection:
-        value: Any = self.value(node)
-        if not accepts((value,)):
-            raise NotLiteral("* over something that is not a container, or over a set, whose order is no one's")
-        self.charge(_WEIGHT * len(value))
-        return value
 
     def dictionary(self, node: ast.Dict) -> dict:
         result: dict = {}

@@ -15,8 +15,8 @@ import io
 import os
 import sys
 from collections import deque
-from collections.abc import Callable
-from types import ModuleType
+from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from codea1.sandbox.child.backward_sets import compiled
@@ -147,7 +147,7 @@ def define_stdout(namespace: dict[str, Any], preamble: str, program: str) -> Non
         module = ModuleType("__main__")
         main = module.__dict__
         main.update(__file__="solution.py", exit=sys.exit, quit=sys.exit)
-        with _Standard(text.encode(), module) as standard:
+        with _standard(text.encode(), module) as standard:
             exit_code, is_abrupt = None, False
             try:
                 exec(before, main)
@@ -217,46 +217,42 @@ class _Text(io.TextIOWrapper):
     mode = "w"  # which fast readers and writers of standard input and output look at
 
 
-class _Standard:
+@contextlib.contextmanager
+def _standard(given: bytes, module: ModuleType) -> Iterator[SimpleNamespace]:
     """Standard input and output, Python's objects and the descriptors 0 and 1, of one run of a program.
 
     Input, and what is written to descriptor 1 itself, are in pipes. They hold as much as the arguments of a test may
-    have, and its answer; the rest of a larger input waits in a thread.
+    have, and its answer; the rest of a larger input waits in a thread. Meanwhile `module` is `__main__`. Yields
+    `stdout` and, at the end, all that was `printed`.
     """
-
-    def __init__(self, given: bytes, module: ModuleType) -> None:
-        """Takes `module`, which is `__main__` meanwhile."""
-        self._given, self._module = given, module
-        self.printed = b""  # all of it, at the end
-
-    def __enter__(self) -> "_Standard":
-        self._objects = {name: vars(sys)[name] for name in ("stdin", "stdout", "__stdin__", "__stdout__")}
-        self._main, self._exit = sys.modules["__main__"], os._exit
-        self._kept = os.dup(0), os.dup(1)
-        reads, writes = os.pipe()
-        if len(self._given) <= PIPE_BYTES:
-            _feed(writes, self._given)
-        else:
-            _thread.start_new_thread(_feed, (writes, self._given))
-        os.dup2(reads, 0)
-        os.close(reads)
-        self._reads, writes = os.pipe()
-        os.dup2(writes, 1)
-        os.close(writes)
-        self._buffer = _Printed()
-        self.stdout = _Text(self._buffer, encoding="utf-8")
-        given = open(0, encoding="utf-8", newline="\n", closefd=False)  # as Python has it: lines keep their \r
-        vars(sys).update(stdin=given, __stdin__=given, stdout=self.stdout, __stdout__=self.stdout)
-        sys.modules["__main__"], vars(os)["_exit"] = self._module, _exit_abruptly
-        atexit._clear()  # of what was imported before: nothing of this process runs at its own end
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        vars(sys).update(self._objects)
-        sys.modules["__main__"], vars(os)["_exit"] = self._main, self._exit
-        for descriptor, kept in enumerate(self._kept):
-            os.dup2(kept, descriptor)
-            os.close(kept)
-        os.set_blocking(self._reads, False)  # the program may have left copies of descriptor 1 open
-        with open(self._reads, "rb") as reads:
-            self.printed = self._buffer.getvalue() + (reads.read() or b"")
+    objects = {name: vars(sys)[name] for name in ("stdin", "stdout", "__stdin__", "__stdout__")}
+    main, exit_process = sys.modules["__main__"], os._exit
+    kept = os.dup(0), os.dup(1)
+    reads, writes = os.pipe()
+    if len(given) <= PIPE_BYTES:
+        _feed(writes, given)
+    else:
+        _thread.start_new_thread(_feed, (writes, given))
+    os.dup2(reads, 0)
+    os.close(reads)
+    reads, writes = os.pipe()
+    os.dup2(writes, 1)
+    os.close(writes)
+    buffer = _Printed()
+    stdout = _Text(buffer, encoding="utf-8")
+    stdin = open(0, encoding="utf-8", newline="\n", closefd=False)  # as Python has it: lines keep their \r
+    vars(sys).update(stdin=stdin, __stdin__=stdin, stdout=stdout, __stdout__=stdout)
+    sys.modules["__main__"], vars(os)["_exit"] = module, _exit_abruptly
+    atexit._clear()  # of what was imported before: nothing of this process runs at its own end
+    standard = SimpleNamespace(stdout=stdout, printed=b"")
+    try:
+        yield standard
+    finally:
+        vars(sys).update(objects)
+        sys.modules["__main__"], vars(os)["_exit"] = main, exit_process
+        for descriptor, copy in enumerate(kept):
+            os.dup2(copy, descriptor)
+            os.close(copy)
+        os.set_blocking(reads, False)  # the program may have left copies of descriptor 1 open
+        with open(reads, "rb") as rest:
+            standard.printed = buffer.getvalue() + (rest.read() or b"")

@@ -279,7 +279,11 @@ class CanonicalEncoder(Encoder):
             return self.integer(int(value))
         return b"f" + struct.pack(">d", value)
 
-    def ratio(self, numerator: int, denominator: int) -> bytes:
+    def rational(self, value: Fraction | Decimal, _depth: int) -> bytes:
+        check_record(value)
+        if isinstance(value, Decimal) and not value.is_finite():
+            return b"n" if value.is_nan() else self.real(float(value))
+        numerator, denominator = value.as_integer_ratio()
         if denominator == 1:
             return self.integer(numerator)
         try:
@@ -289,16 +293,6 @@ class CanonicalEncoder(Encoder):
         if nearest.as_integer_ratio() == (numerator, denominator):
             return self.real(nearest)
         return b"q" + self.integer(numerator) + self.integer(denominator)
-
-    def fraction(self, value: Fraction, _depth: int) -> bytes:
-        check_record(value)
-        return self.ratio(value.numerator, value.denominator)
-
-    def decimal(self, value: Decimal, _depth: int) -> bytes:
-        check_record(value)
-        if value.is_nan():
-            return b"n"
-        return self.real(float(value)) if value.is_infinite() else self.ratio(*value.as_integer_ratio())
 
     def complex(self, value: complex, _depth: int) -> bytes:
         if value.imag == 0:
@@ -328,8 +322,7 @@ CanonicalEncoder.writers = {
     int: Encoder.integer,
     float: CanonicalEncoder.real,
     complex: CanonicalEncoder.complex,
-    Fraction: CanonicalEncoder.fraction,
-    Decimal: CanonicalEncoder.decimal,
+    **dict.fromkeys((Fraction, Decimal), CanonicalEncoder.rational),
     str: Encoder.text,
     bytes: lambda self, value, depth: self.raw(b"b", value),
     bytearray: lambda self, value, depth: self.raw(b"b", bytes(value)),

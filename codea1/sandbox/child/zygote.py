@@ -92,9 +92,9 @@ def start() -> None:
             _continue_in_a_child(control)
         _preload(_PRELOAD)
         if not isolation.hides_files:
-            _preload_what_exists(_PRELOAD_WHERE_FILES_ARE_CLOSED)
+            _preload(_PRELOAD_WHERE_FILES_ARE_CLOSED, ImportError)
         for package in packages.split():
-            _preload_what_exists(PACKAGES[package])
+            _preload(PACKAGES[package], ImportError)
         # Leaves to programs an ordinary environment, without the way this package was found.
         os.environ.pop(LIBRARY_PATH, None)  # its folders stay hidden
         root = os.environ.pop("PYTHONPATH").split(os.pathsep)
@@ -128,15 +128,10 @@ def _continue_in_a_child(control: socket) -> None:
     limits.die_with_parent()
 
 
-def _preload(names: str) -> None:
+def _preload(names: str, *missing: type[ImportError]) -> None:
+    """Some Pythons are built without sqlite3; programs that import what may be `missing` fail to."""
     for name in names.split():
-        importlib.import_module(name)
-
-
-def _preload_what_exists(names: str) -> None:
-    """Some Pythons are built without sqlite3; programs that import what is missing fail to."""
-    for name in names.split():
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(*missing):
             importlib.import_module(name)
 
 

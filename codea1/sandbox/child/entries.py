@@ -240,7 +240,7 @@ def _standard(given: bytes, module: ModuleType) -> Iterator[SimpleNamespace]:
     os.close(writes)
     buffer = _Printed()
     stdout = _Text(buffer, encoding="utf-8")
-    stdin = open(0, encoding="utf-8", newline="\n", closefd=False)  # as Python has it: lines keep their \r
+    stdin = os.fdopen(0, encoding="utf-8", newline="\n", closefd=False)  # as Python has it: lines keep their \r
     vars(sys).update(stdin=stdin, __stdin__=stdin, stdout=stdout, __stdout__=stdout)
     sys.modules["__main__"], vars(os)["_exit"] = module, _exit_abruptly
     atexit._clear()  # of what was imported before: nothing of this process runs at its own end

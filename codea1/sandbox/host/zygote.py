@@ -176,11 +176,8 @@ class Zygote:
         if operation == END:
             failure = message[REPLY.size :].decode("utf-8", "replace")
             child.ended = Ended(status, cpu_seconds, failure, was_asked)
-        elif self._has_namespaces and pid > 0:
-            # A zygote in namespaces of its own knows its children by other numbers: the kernel tells ours.
-            child.pid = _pid_of_sender(attached)
-        else:
-            child.pid = pid
+        else:  # a zygote in namespaces of its own knows its children by other numbers: the kernel tells ours
+            child.pid = _pid_of_sender(attached) if self._has_namespaces and pid > 0 else pid
         if child.ended or pid < 0:
             del self.children[token]
             child.is_ending = True

@@ -22,7 +22,8 @@ import sys
 # What `signal` and `socket` are made of, without their enums: those are memory to every fork.
 from _signal import SIG_DFL, SIGCHLD, SIGKILL, set_wakeup_fd, signal
 from _socket import CMSG_SPACE, SHUT_WR, SOL_SOCKET, socket, socketpair
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import codea1
 from codea1.sandbox import frames
@@ -164,11 +165,11 @@ class _Zygote:
         limits.require_descriptors(_OWN_FDS + max_children * isolation.has_scratch)
         readable = files.library_paths()
         scratches: Sequence[str | None] = [None]  # by slot, or one for all
+        self.fork: Callable[[], int] = os.fork
         if isolation.namespaces:
-            self.fork = namespaces.ChildProcesses().fork
+            self.fork = partial(namespaces.fork, os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC))
             scratches = namespaces.change_root(readable, package, max_children * isolation.has_scratch) or scratches
         else:
-            self.fork = os.fork
             readable = files.without(package, readable)
         accesses = [files.FileAccess(isolation, readable, scratch) for scratch in scratches]
         self.file_access = accesses * (max_children // len(accesses))  # by slot
@@ -230,7 +231,9 @@ class _Zygote:
             self.children[pid] = token, self.free_slots.pop()
         reply = REPLY.pack(START, token, pid, 0, 0.0, False)
         if pid > 0 and self.isolation.namespaces:
-            self.control.sendmsg([reply], [(SOL_SOCKET, _SCM_CREDENTIALS, namespaces.credentials(pid))])
+            # struct ucred tells the trainer, outside of these namespaces, which child it is: the kernel translates.
+            credentials = struct.pack("=3i", pid, namespaces.UID, namespaces.UID)
+            self.control.sendmsg([reply], [(SOL_SOCKET, _SCM_CREDENTIALS, credentials)])
         else:
             self.control.send(reply)
 

@@ -16,7 +16,7 @@ from codea1.sandbox.isolation.kernel import check, libc
 
 _NEW_MOUNTS, _NEW_CGROUPS, _NEW_HOSTNAME, _NEW_IPC = 0x20000, 0x2000000, 0x4000000, 0x8000000
 _NEW_USERS, _NEW_PIDS, _NEW_NETWORK = 0x10000000, 0x20000000, 0x40000000
-_UID = 1000  # what zygotes and children see themselves as
+UID = 1000  # what zygotes and children see themselves as
 
 # The same numbers on every architecture, but for pivot_root.
 _OPEN_TREE, _MOVE_MOUNT, _MOUNT_SETATTR = 428, 429, 442
@@ -40,8 +40,8 @@ def enter() -> None:
     uid, gid = os.getuid(), os.getgid()
     _unshare(_NEW_USERS, "a user namespace")
     _write("/proc/self/setgroups", "deny")
-    _write("/proc/self/uid_map", f"{_UID} {uid} 1")
-    _write("/proc/self/gid_map", f"{_UID} {gid} 1")
+    _write("/proc/self/uid_map", f"{UID} {uid} 1")
+    _write("/proc/self/gid_map", f"{UID} {gid} 1")
     for flag, what in (
         (_NEW_MOUNTS, "a mount namespace"),
         (_NEW_NETWORK, "a network namespace"),
@@ -87,24 +87,15 @@ def change_root(readable: Sequence[str], hidden: str, scratches: int) -> list[st
     return folders
 
 
-class ChildProcesses:
-    """Forks children, each the first process of a process namespace of its own."""
+def fork(parents: int) -> int:
+    """Forks, as os.fork, a child that is the first process of a new process namespace: all its descendants die with it.
 
-    def __init__(self) -> None:
-        """Opens this process's own namespace; must run while /proc is there, in the process that will fork."""
-        self._own = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
-
-    def fork(self) -> int:
-        """Forks as os.fork; all descendants of the child die with it. Raises OSError."""
-        # A process chooses the namespace of its children once; going back to its own lets it choose again.
-        check(libc.setns(self._own, _NEW_PIDS), "setns")
-        _unshare(_NEW_PIDS, "a process namespace for a child")
-        return os.fork()
-
-
-def credentials(pid: int) -> bytes:
-    """Packs struct ucred for a message that tells a process outside which child `pid` is: the kernel translates."""
-    return struct.pack("=3i", pid, _UID, _UID)
+    `parents` is a descriptor of this process's own namespace. A process chooses the namespace of its children once;
+    going back to its own lets it choose again. Raises OSError.
+    """
+    check(libc.setns(parents, _NEW_PIDS), "setns")
+    _unshare(_NEW_PIDS, "a process namespace for a child")
+    return os.fork()
 
 
 def _layout(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -141,10 +141,6 @@ OF_THE_ZYGOTE = _table(
 _NEWEST = 463  # numbers beyond are of calls younger than these tables
 
 
-class _SockFprog(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("instructions", ctypes.c_void_p))
-
-
 def native(numbers: Numbers) -> int | None:
     """Returns the number of a system call on this machine; None where it has none."""
     return dict(zip(ARCHITECTURES, numbers, strict=True)).get(os.uname().machine)
@@ -209,11 +205,11 @@ class Filter:
 
     def __init__(self, instructions: bytes) -> None:
         self._buffer = ctypes.create_string_buffer(instructions, len(instructions))
-        self._program = _SockFprog(len(instructions) // 8, ctypes.addressof(self._buffer))
+        self._program = struct.pack("HP", len(instructions) // 8, ctypes.addressof(self._buffer))  # struct sock_fprog
 
     def install(self) -> None:
         """Applies it to this thread and all it will start. Needs no_new_privs. Raises OSError."""
-        result = libc.prctl(PR_SET_SECCOMP, _MODE_FILTER, ctypes.byref(self._program), 0, 0)
+        result = libc.prctl(PR_SET_SECCOMP, _MODE_FILTER, self._program, 0, 0)
         check(result, "the kernel refused a seccomp filter")
 
     def install_with_listener(self) -> int | None:
@@ -226,7 +222,7 @@ class Filter:
         # Where the kernel can (Linux 5.19), a thread that waits for an answer cannot be interrupted and ask again.
         for flags in (_NEW_LISTENER | _WAIT_KILLABLE, _NEW_LISTENER):
             number = native(OF_THE_ZYGOTE["seccomp"])
-            listener = libc.syscall(number, _SET_MODE_FILTER, flags, ctypes.byref(self._program))
+            listener = libc.syscall(number, _SET_MODE_FILTER, flags, self._program)
             if listener >= 0:
                 return listener
         return None

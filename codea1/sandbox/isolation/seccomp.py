@@ -62,7 +62,7 @@ ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 Numbers = tuple[int | None, ...]  # of a system call on each of these; None where there is no such call
 
 
-def _table(text: str) -> Mapping[str, Numbers]:
+def _table(text: str) -> dict[str, Numbers]:
     rows = [call.split() for call in re.sub("#.*", "", text).split(",")]
     return {name: tuple(None if number == "-" else int(number) for number in numbers) for name, *numbers in rows}
 
@@ -153,51 +153,44 @@ def zygote_filter(isolation: Isolation, *, asks: bool) -> bytes:
     """
     on_files = _ALLOW_IT if isolation.has_scratch else _fail(errno.EPERM)
     on_threads = _instruction(_RETURN, _ASK) if asks else _fail(errno.EAGAIN)
-    tables = (
-        (ALLOWED, _ALLOW_IT),
-        (OF_THE_ZYGOTE, _ALLOW_IT),
-        (CHANGING_FILES, _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)),
-        (OWN_FILES, on_files),
-        (UNSUPPORTED, _fail(errno.ENOTSUP)),
-    )
-    rules = [
-        *(_for_call(numbers, body) for table, body in tables for numbers in table.values()),
-        *(_rule(name, _allow_up_to(0, _LAST_CLOCK)) for name in ("clock_gettime", "clock_getres")),
-        _rule("open", _opening(isolation, flags=1)),
-        _rule("openat", _opening(isolation, flags=2)),
-        _rule("openat2", _fail(errno.ENOSYS)),  # its flags lie in memory, where a filter cannot look
-        _rule("sendto", _only_bits(3, _SENT) + _only_null(4) + _ALLOW_IT),
-        _rule("recvfrom", _only_bits(3, _RECEIVED) + _ALLOW_IT),
-        _rule("getsockopt", _only_values(1, (_SOL_SOCKET,)) + _allow_values(2, _SOCKET_OPTIONS)),
+    bodies = {
+        **dict.fromkeys([*ALLOWED, *OF_THE_ZYGOTE], _ALLOW_IT),
+        **dict.fromkeys(CHANGING_FILES, _ALLOW_IT if isolation.has_scratch else _fail(errno.EACCES)),
+        **dict.fromkeys(OWN_FILES, on_files),
+        **dict.fromkeys(UNSUPPORTED, _fail(errno.ENOTSUP)),
+        **dict.fromkeys(("clock_gettime", "clock_getres"), _allow_up_to(0, _LAST_CLOCK)),
+        "open": _opening(isolation, flags=1),
+        "openat": _opening(isolation, flags=2),
+        "openat2": _fail(errno.ENOSYS),  # its flags lie in memory, where a filter cannot look
+        "sendto": _only_bits(3, _SENT) + _only_null(4) + _ALLOW_IT,
+        "recvfrom": _only_bits(3, _RECEIVED) + _ALLOW_IT,
+        "getsockopt": _only_values(1, (_SOL_SOCKET,)) + _allow_values(2, _SOCKET_OPTIONS),
         # What probes for a network finds none.
-        _rule("socket", _only_values(0, (_AF_UNIX, _AF_INET, _AF_INET6)) + _kind_of_socket()),
-        _rule("socketpair", _only_values(0, (_AF_UNIX,)) + _kind_of_socket()),
-        _rule("ioctl", _allow_values(1, (*_IOCTLS, NOTIFICATION, RESPONSE))),
-        _rule("fcntl", _load_argument(1) + _if_any(_LOCKS, _fail(0)) + _allow_values(1, _FCNTLS)),
-        _rule("close_range", _allow_values(2, (0, _CLOSE_ON_EXEC))),
+        "socket": _only_values(0, (_AF_UNIX, _AF_INET, _AF_INET6)) + _kind_of_socket(),
+        "socketpair": _only_values(0, (_AF_UNIX,)) + _kind_of_socket(),
+        "ioctl": _allow_values(1, (*_IOCTLS, NOTIFICATION, RESPONSE)),
+        "fcntl": _load_argument(1) + _if_any(_LOCKS, _fail(0)) + _allow_values(1, _FCNTLS),
+        "close_range": _allow_values(2, (0, _CLOSE_ON_EXEC)),
         # Forks are for zygotes, and denied to children by their own filter.
-        _rule(
-            "clone",
-            _load_argument(0) + _if_any(_FORKS, _ALLOW_IT) + _if_any(_THREADS, on_threads) + _fail(errno.EPERM),
-        ),
-        _rule("clone3", _fail(errno.ENOSYS)),  # its flags lie in memory; the C library falls back to clone
-        _rule("utimensat", (_not_null(1) + _only_values(3, (0, _NOFOLLOW)) + on_files)),
-        _rule("exit", on_threads if asks else _ALLOW_IT),
-        *(_rule(name, _ALLOW_IT) for name in ("prlimit64", "prctl")),
-        _instruction(_JUMP_GREATER, _NEWEST, 0, 1) + _fail(errno.ENOSYS),  # unknown: the C library does without
-    ]
-    return _assemble([*rules, _fail(errno.EPERM)])
+        "clone": _load_argument(0) + _if_any(_FORKS, _ALLOW_IT) + _if_any(_THREADS, on_threads) + _fail(errno.EPERM),
+        "clone3": _fail(errno.ENOSYS),  # its flags lie in memory; the C library falls back to clone
+        "utimensat": _not_null(1) + _only_values(3, (0, _NOFOLLOW)) + on_files,
+        "exit": on_threads if asks else _ALLOW_IT,
+        **dict.fromkeys(("prlimit64", "prctl"), _ALLOW_IT),
+    }
+    unknown = _instruction(_JUMP_GREATER, _NEWEST, 0, 1) + _fail(errno.ENOSYS)  # the C library does without
+    return _assemble([*_for_calls(bodies), unknown, _fail(errno.EPERM)])
 
 
 def child_filter() -> bytes:
     """Builds the filter each child adds before it runs anything untrusted: denies what it lists."""
-    rules = [
-        *(_for_call(numbers, _fail(errno.EPERM)) for numbers in OF_THE_ZYGOTE.values()),
-        _rule("clone", _allow_values(0, _THREADS)),
-        _rule("prlimit64", _allow_values(0, (0,))),
-        _rule("prctl", _allow_values(0, _PRCTLS)),
-    ]
-    return _assemble([*rules, _ALLOW_IT])
+    bodies = {
+        **dict.fromkeys(OF_THE_ZYGOTE, _fail(errno.EPERM)),
+        "clone": _allow_values(0, _THREADS),
+        "prlimit64": _allow_values(0, (0,)),
+        "prctl": _allow_values(0, _PRCTLS),
+    }
+    return _assemble([*_for_calls(bodies), _ALLOW_IT])
 
 
 class Filter:
@@ -260,8 +253,9 @@ def _instruction(code: int, value: int, if_true: int = 0, if_false: int = 0) -> 
     return struct.pack("=HBBI", code, if_true, if_false, value)
 
 
-def _rule(name: str, body: bytes) -> bytes:
-    return _for_call(WITH_CONDITIONS[name], body)
+def _for_calls(bodies: Mapping[str, bytes]) -> list[bytes]:
+    numbers = ALLOWED | CHANGING_FILES | OWN_FILES | UNSUPPORTED | WITH_CONDITIONS | OF_THE_ZYGOTE
+    return [_for_call(numbers[name], body) for name, body in bodies.items()]
 
 
 def _for_call(numbers: Numbers, body: bytes) -> bytes:

@@ -15,8 +15,6 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
-from codea1.values import encode_exact
-
 PROGRAM, CALL, FETCH = b"P", b"C", b"F"
 LOADED, VALUE, ERROR, OPAQUE, TOO_LARGE, PIECES = b"L", b"V", b"E", b"O", b"X", b"S"
 JOB, VERDICT, SERVER, DIGESTS = b"J", b"R", b"M", b"D"  # of a check script; of benchmarks' own code for children
@@ -55,7 +53,7 @@ def pack(index: int, kind: bytes, payload: bytes = b"") -> bytes:
 
 def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int, backward: bool = False) -> bytes:
     """Packs the PROGRAM frame: a source, the seed of `random`, the bytes of all answers, if sets iterate backwards."""
-    return pack(LOAD, PROGRAM, encode_exact((source, reply.value, seed, backward, output_bytes)))
+    return pack(LOAD, PROGRAM, marshal.dumps((source, reply.value, seed, backward, output_bytes)))
 
 
 def pack_call(index: int, entry_point: str, arguments: bytes) -> bytes:

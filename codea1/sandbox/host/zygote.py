@@ -186,9 +186,7 @@ class Zygote:
     def stop(self) -> None:
         """Ends the process and with it all its children. Safe to call twice."""
         self.control.close()
-        while self.unsent:
-            for end in self.unsent.popleft()[1]:
-                end.close()
+        self.flush()  # drops what is unsent
         try:
             self._process.wait(_STOP_SECONDS)
         except subprocess.TimeoutExpired:

@@ -58,13 +58,7 @@ def pack_program(source: str, reply: Reply, *, seed: int, output_bytes: int, bac
 
 def pack_call(index: int, entry_point: str, arguments: bytes) -> bytes:
     """Packs the CALL frame of one call; `arguments` is the exact encoding of (args, kwargs)."""
-    return pack(index, CALL, entry_point.encode("utf-8", "surrogatepass") + b"\0" + arguments)
-
-
-def unpack_call(payload: bytes) -> tuple[str, bytes]:
-    """Unpacks (entry point, encoded arguments) of a CALL frame's payload."""
-    name, _, arguments = payload.partition(b"\0")
-    return name.decode("utf-8", "surrogatepass"), arguments
+    return pack(index, CALL, marshal.dumps((entry_point, arguments)))
 
 
 def marshal_piece(piece: list | tuple) -> bytes:

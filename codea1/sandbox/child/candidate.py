@@ -96,7 +96,7 @@ class _Answers:
         """Returns the kind and payload that answer a frame."""
         if frame.kind == frames.FETCH:
             return self.piece(*decode_exact(frame.payload))
-        asked, arguments = frames.unpack_call(frame.payload)
+        asked, arguments = marshal.loads(frame.payload)
         entry_point, form = function_of(asked), form_of(asked)
         try:
             positional, keywords = decode_exact(arguments, sets=self.sets)

@@ -174,6 +174,12 @@ _BINARY = {
     ast.BitAnd: operator.and_,
     ast.BitXor: operator.xor,
 }
+# How many bits the result of two ints may have where it can be far larger than they are.
+_BITS: dict[type, Callable[[int, int], int]] = {
+    ast.Pow: lambda left, right: left.bit_length() * right if abs(left) > 1 else 0,
+    ast.LShift: lambda left, right: left.bit_length() + right,
+    ast.Mult: lambda left, right: left.bit_length() + right.bit_length(),
+}
 
 
 class _Reader:
@@ -264,7 +270,8 @@ class _Reader:
         ):
             raise NotLiteral("string formatting and arithmetic of fractions are not literals")
         if isinstance(left, int) and isinstance(right, int):
-            _check_int_growth(op, left, right)
+            if type(op) in _BITS and _BITS[type(op)](left, right) > MAX_LITERAL_INT_BITS:
+                raise NotLiteral(f"an int of more than {MAX_LITERAL_INT_BITS} bits")
         elif isinstance(op, ast.Mult):
             self.check_repetition(left, right)
         elif isinstance(op, ast.Pow) and not (_scalar((left, right)) or isinstance(left, complex)):
@@ -298,19 +305,6 @@ def _dotted(node: ast.expr) -> str:
         case ast.Attribute(value=ast.Name(id=module), attr=name):
             return f"{module}.{name}"
     return ""
-
-
-def _check_int_growth(op: ast.operator, left: int, right: int) -> None:
-    """Refuses the int operations whose result is far larger than their operands."""
-    bits = 0
-    if isinstance(op, ast.Pow):
-        bits = left.bit_length() * right if abs(left) > 1 else 0
-    elif isinstance(op, ast.LShift):
-        bits = left.bit_length() + right
-    elif isinstance(op, ast.Mult):
-        bits = left.bit_length() + right.bit_length()
-    if bits > MAX_LITERAL_INT_BITS:
-        raise NotLiteral(f"an int of more than {MAX_LITERAL_INT_BITS} bits")
 
 
 def _weight(value: object) -> int:

@@ -102,21 +102,19 @@ def _layout(paths: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Returns (links on the way to `paths` and what they say, the real paths none of which is beneath another)."""
     links: dict[str, str] = {}
     real: set[str] = set()
-    for path in paths:
-        _follow(os.path.abspath(path), links, real)
+    waiting = [os.path.abspath(path) for path in paths]
+    while waiting:
+        path = waiting.pop()
+        parts = path.split("/")
+        starts = ("/".join(parts[:end]) for end in range(2, len(parts) + 1))
+        link = next(filter(os.path.islink, starts), None)
+        if link is None:
+            real.add(path)
+        else:
+            links[link] = os.readlink(link)
+            target = os.path.normpath(os.path.join(os.path.dirname(link), links[link]))
+            waiting.append(target + path[len(link) :])
     return links, [path for path in sorted(real) if not any(path.startswith(f"{other}/") for other in real)]
-
-
-def _follow(path: str, links: dict[str, str], real: set[str]) -> None:
-    parts = path.split("/")[1:]
-    for end in range(1, len(parts) + 1):
-        start = "/" + "/".join(parts[:end])
-        if os.path.islink(start):
-            links[start] = os.readlink(start)
-            target = os.path.normpath(os.path.join(os.path.dirname(start), links[start]))
-            _follow("/".join([target, *parts[end:]]), links, real)
-            return
-    real.add(path)
 
 
 def _attach(clone: int, path: str) -> None:

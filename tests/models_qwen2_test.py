@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from codea1.lab import model_writer
 from codea1.models import qwen2
 from codea1.models.config import PUBLISHED, Qwen2Config
-from codea1.models.kv_cache import KVCache
+from codea1.models.kv_cache import Cache
 from codea1.runtime.errors import BadInput
 from tests.model_folders import load, transformers_model
 from tests.pages import decoding, prefilling
@@ -166,7 +166,7 @@ def padded_logits(folder: Path, name: str, dtype: str) -> tuple[np.ndarray, np.n
     tokens = np.where(np.arange(LENGTHS.max()) < LENGTHS[:, None], PADDED_TOKENS, 7)
     logits, _ = forward(params, tokens, positions(tokens))
     # The last token by itself, after a prefill that ends anywhere.
-    cache = prefilling(KVCache.zeros(config, pages=3), rows=3)
+    cache = prefilling(Cache.zeros(config, pages=3), rows=3)
     _, cache = forward(params, np.where(np.arange(LENGTHS.max()) < last[:, None], tokens, 7), positions(tokens), cache)
     decoded, _ = forward(params, tokens[rows, last][:, None], last[:, None], decoding(cache))
     return np.stack([logits[:, 0], logits[rows, last]], axis=1), np.array(decoded[:, 0])
@@ -211,7 +211,7 @@ def decoded(small):
     lengths = np.array([4, 2])
     prompt = np.where(np.arange(4) < lengths[:, None], TOKENS[:, :4], 31)
     # What another sequence left in the pages must not show.
-    cache = prefilling(jax.tree.map(lambda x: x + 7.0, KVCache.zeros(SMALL, pages=2)), rows=2)
+    cache = prefilling(jax.tree.map(lambda x: x + 7.0, Cache.zeros(SMALL, pages=2)), rows=2)
     prefill, cache = forward(params, prompt, positions(prompt), cache)
     cache = decoding(cache)
     steps = []

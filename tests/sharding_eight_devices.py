@@ -15,7 +15,7 @@ from jax.sharding import PartitionSpec as P
 from codea1 import sharding
 from codea1.models import attention, kv_cache, qwen2
 from codea1.models.config import tiny_model
-from codea1.models.kv_cache import KVCache
+from codea1.models.kv_cache import Cache
 from tests.models_moe_test import chosen, layer, with_gradients
 from tests.models_qwen2_test import MOE
 from tests.pages import decoding, prefilling
@@ -81,9 +81,9 @@ def on_mesh(params, rules: str, steps: slice):
     return jax.device_put(params, param_shardings[rules]), *inputs
 
 
-def empty_cache() -> KVCache:
+def empty_cache() -> Cache:
     with jax.set_mesh(mesh):
-        return prefilling(KVCache.zeros(CONFIG, pages=8), rows=8, shards=4)
+        return prefilling(Cache.zeros(CONFIG, pages=8), rows=8, shards=4)
 
 
 def test_partition_specs():
@@ -110,7 +110,7 @@ def test_prefill_and_decode_with_rollout_weights_equal_one_device(params, logits
     found, cache = forward(*on_mesh(params, "rollout", slice(5, 6)), decoding(cache))
     np.testing.assert_allclose(found[:, 0], logits[:, 5], atol=2e-6)
     spec = sharding.partition_spec(kv_cache.KEY_AXES, sharding.ACTIVATION_RULES)
-    assert cache.k_LNKhP.sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
+    assert cache.arrays[0].sharding.is_equivalent_to(NamedSharding(mesh, spec), ndim=5)
 
 
 def test_decoding_with_rollout_weights_moves_no_weights_and_no_cache(params):

@@ -37,7 +37,7 @@ def attend_grouped(
     *,
     interpret: bool = False,
 ) -> Float[Array, "B H h"]:
-    """Computes `attend_pages` on `RaggedKVCache`'s pages of one device; `interpret` runs it anywhere, slowly.
+    """Computes `attend_pages` on pages of one device that `Cache` has on TPU; `interpret` runs it anywhere, slowly.
 
     Args:
       q_BHh: queries.

@@ -2,11 +2,13 @@
 
 A page holds P consecutive positions of one sequence, in every layer. Which page holds which is said by a table from
 outside. Pages are cut over the batch axis as rows are, and a row's pages are in its own shard: they are counted within
-it. There are two forms of one cache. `KVCache` has keys with positions last and values with head dimensions last, so
-that each of the two reductions of attention runs over contiguous memory. `RaggedKVCache` is laid out for TPU's kernel.
+it. Keys have positions last and values have head dimensions last, so that each of the two reductions of attention runs
+over contiguous memory. On TPU one array holds both, as the kernel there reads them, in whole pages: a head's key, then
+its value, head after head, with head dimensions padded to whole tiles.
 """
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Self
 
@@ -17,11 +19,12 @@ from jaxtyping import Float, Int, Int32
 from codea1.models.attention import attend_pages, read_block
 from codea1.models.config import Qwen2Config
 from codea1.models.grouped_attention import attend_grouped
+from codea1.models.weights import Axes
 from codea1.sharding import Array, constrain, on_each_device
 
-KEY_AXES = ("layers", "batch", "kv_heads", "head_dim", None)
-VALUE_AXES = ("layers", "batch", "kv_heads", None, "head_dim")
-RAGGED_AXES = ("layers", "batch", None, "kv_heads", "head_dim")
+KEY_AXES: Axes = ("layers", "batch", "kv_heads", "head_dim", None)
+VALUE_AXES: Axes = ("layers", "batch", "kv_heads", None, "head_dim")
+RAGGED_AXES: Axes = ("layers", "batch", None, "kv_heads", "head_dim")
 LANES = 128  # head dimensions in a tile of TPU's memory
 
 
@@ -51,28 +54,28 @@ class PageTable:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class KVCache:
+class Cache:
     """Keys and values of every layer in N pages.
 
     A position that its row has not reached holds anything: padding, or what another sequence left. Nothing reads it
     before it is written, because a query at position p attends positions 0..p alone.
     """
 
-    k_LNKhP: Float[Array, "L N K h P"]
-    v_LNKPh: Float[Array, "L N K P h"]
+    # With the axes that `cache_axes` names: keys [L, N, K, h, P] and values [L, N, K, P, h]; or both [L, N, P, A, p].
+    arrays: tuple[Float[Array, "L N _ _ _"], ...]
     table: PageTable | None = None  # of the rows that call the model
     platform: str = dataclasses.field(default="cpu", metadata={"static": True})
 
     @classmethod
     def zeros(cls, config: Qwen2Config, pages: int) -> Self:
         """Makes empty pages, of all shards together, sharded as activations."""
-        outer, dtype = (config.num_layers, pages, config.num_kv_heads), config.activations
-        size = page_size(config.platform)
-        return cls(
-            constrain(jnp.zeros((*outer, config.head_dim, size), dtype), *KEY_AXES),
-            constrain(jnp.zeros((*outer, size, config.head_dim), dtype), *VALUE_AXES),
-            platform=config.platform,
+        K, h, P = config.num_kv_heads, config.head_dim, page_size(config.platform)
+        shapes = [(P, 2 * K, _padded(h))] if config.platform == "tpu" else [(K, h, P), (K, P, h)]
+        arrays = (
+            constrain(jnp.zeros((config.num_layers, pages, *shape), config.activations), *axes)
+            for shape, axes in zip(shapes, cache_axes(config.platform), strict=True)
         )
+        return cls(tuple(arrays), platform=config.platform)
 
     def of_rows(self, table: PageTable | None) -> Self:
         """Returns the same pages for rows whose tokens lie as `table` says."""
@@ -83,15 +86,13 @@ class KVCache:
     ) -> Self:
         """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
 
-        def put(cache: Array, update: Array, axes: tuple[str | None, ...]) -> Array:
+        def put(cache: Array, axes: Axes, update_BTKh: Array) -> Array:
+            update = _in_pages(update_BTKh, cache.shape[axes.index(None)])
+            if axes != RAGGED_AXES:
+                update = jnp.einsum("BMPKh->BMKhP" if axes == KEY_AXES else "BMPKh->BMKPh", update)
             return _write_pages(cache, layer, table_of(self).pages_BM, update, axes)
 
-        size = self.k_LNKhP.shape[-1]
-        return dataclasses.replace(
-            self,
-            k_LNKhP=put(self.k_LNKhP, jnp.einsum("BMPKh->BMKhP", _in_pages(k_BTKh, size)), KEY_AXES),
-            v_LNKPh=put(self.v_LNKPh, jnp.einsum("BMPKh->BMKPh", _in_pages(v_BTKh, size)), VALUE_AXES),
-        )
+        return self._put(put, k_BTKh, v_BTKh)
 
     def write(
         self,
@@ -102,118 +103,43 @@ class KVCache:
     ) -> Self:
         """Returns the cache with a token of each row written at its position; those beyond the table are dropped."""
 
-        def put(cache: Array, update_BKh: Float[Array, "B K h"], axes: tuple[str | None, ...]) -> Array:
-            def put_own(
-                cache: Array,
-                update_BKh: Float[Array, "B K h"],
-                layer: Int[Array, ""],
-                position_B: Int[Array, " B"],
-                pages_BM: Int[Array, "B M"],
-            ) -> Array:
-                size = cache.shape[axes.index(None)]
-                heads_1K = jnp.arange(update_BKh.shape[1])[None]
-                index = {None: (position_B % size)[:, None], "head_dim": slice(None)}
-                page_B1 = _page_of(position_B, pages_BM, size, cache.shape[1])[:, None]
-                place = cache.at[layer, page_B1, heads_1K, index[axes[3]], index[axes[4]]]
-                return place.set(update_BKh, mode="drop", wrap_negative_indices=False)
-
+        def put(cache: Array, axes: Axes, update_BKh: Array) -> Array:
             inputs = (axes, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
-            update_BKh, pages_BM = update_BKh.astype(cache.dtype), table_of(self).pages_BM
-            return on_each_device(put_own, inputs, axes)(cache, update_BKh, layer, position_B, pages_BM)
+            # By each device on its own rows and heads: the partitioner would gather all updates on all devices.
+            put_own = on_each_device(partial(_write_tokens, axes), inputs, axes)
+            return put_own(cache, update_BKh.astype(cache.dtype), layer, position_B, table_of(self).pages_BM)
 
-        k_LNKhP = put(self.k_LNKhP, k_BKh, KEY_AXES)
-        return dataclasses.replace(self, k_LNKhP=k_LNKhP, v_LNKPh=put(self.v_LNKPh, v_BKh, VALUE_AXES))
-
-    def attend(
-        self, layer: Int[Array, ""], q_BHh: Float[Array, "B H h"], position_B: Int[Array, " B"]
-    ) -> Float[Array, "B H h"]:
-        """Computes attention of each row's query over positions 0..p of its row."""
-        heads = ("batch", "heads", None)
-        inputs = (heads, KEY_AXES, VALUE_AXES, (), ("batch", None, None), ("batch",), ("batch",))
-        attend = on_each_device(partial(attend_pages, platform=self.platform), inputs, heads)
-        reads = table_of(self).reads_WI3, table_of(self).num_reads_W
-        return attend(q_BHh, self.k_LNKhP, self.v_LNKPh, layer, *reads, position_B)
-
-    def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
-        """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
-        k_LNKhP = _copy_pages(self.k_LNKhP, from_WZ, to_WZ, KEY_AXES)
-        return dataclasses.replace(self, k_LNKhP=k_LNKhP, v_LNKPh=_copy_pages(self.v_LNKPh, from_WZ, to_WZ, VALUE_AXES))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class RaggedKVCache:
-    """`KVCache` as the kernel for TPU reads it, in whole pages: a head's key, then its value, head after head.
-
-    Head dimensions are padded to whole tiles.
-    """
-
-    kv_LNPAp: Float[Array, "L N P A p"]
-    table: PageTable | None = None
-
-    @classmethod
-    def zeros(cls, config: Qwen2Config, pages: int) -> Self:
-        """Makes empty pages; see `KVCache.zeros`."""
-        shape = (config.num_layers, pages, page_size("tpu"), 2 * config.num_kv_heads, _padded(config.head_dim))
-        return cls(constrain(jnp.zeros(shape, config.activations), *RAGGED_AXES))
-
-    def of_rows(self, table: PageTable | None) -> Self:
-        """Returns the same pages for rows whose tokens lie as `table` says."""
-        return dataclasses.replace(self, table=table)
-
-    def write_prompts(
-        self, layer: Int[Array, ""], k_BTKh: Float[Array, "B T K h"], v_BTKh: Float[Array, "B T K h"]
-    ) -> Self:
-        """Returns the cache with the keys and values of one layer at positions 0..T-1 of every row."""
-        update = _in_pages(_combined(k_BTKh, v_BTKh), self.kv_LNPAp.shape[2])
-        return dataclasses.replace(
-            self, kv_LNPAp=_write_pages(self.kv_LNPAp, layer, table_of(self).pages_BM, update, RAGGED_AXES)
-        )
-
-    def write(
-        self,
-        layer: Int[Array, ""],
-        position_B: Int[Array, " B"],
-        k_BKh: Float[Array, "B K h"],
-        v_BKh: Float[Array, "B K h"],
-    ) -> Self:
-        """Returns the cache with a token of each row written at its position; those beyond the table are dropped."""
-
-        # By each device on its own rows and heads: the partitioner would gather all updates on all devices. XLA for TPU
-        # has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
-        def put_own(
-            kv: Array,
-            update_BAp: Float[Array, "B A p"],
-            layer: Int[Array, ""],
-            position_B: Int[Array, " B"],
-            pages_BM: Int[Array, "B M"],
-        ) -> Array:
-            page_B = _page_of(position_B, pages_BM, kv.shape[2], kv.shape[1])
-            place = kv.at[layer, page_B, position_B % kv.shape[2]]
-            return place.set(update_BAp, mode="drop", wrap_negative_indices=False)
-
-        inputs = (RAGGED_AXES, ("batch", "kv_heads", "head_dim"), (), ("batch",), ("batch", None))
-        update_BAp = _combined(k_BKh, v_BKh).astype(self.kv_LNPAp.dtype)
-        put = on_each_device(put_own, inputs, RAGGED_AXES)
-        kv_LNPAp = put(self.kv_LNPAp, update_BAp, layer, position_B, table_of(self).pages_BM)
-        return dataclasses.replace(self, kv_LNPAp=kv_LNPAp)
+        return self._put(put, k_BKh, v_BKh)
 
     def attend(
         self, layer: Int[Array, ""], q_BHh: Float[Array, "B H h"], position_B: Int[Array, " B"]
     ) -> Float[Array, "B H h"]:
         """Computes attention of each row's query over positions 0..p of its row."""
-        heads, table = ("batch", "heads", None), table_of(self)
-        inputs = (heads, RAGGED_AXES, (), ("batch", None), ("batch",), ("batch", None, None), ("batch",))
-        attend = on_each_device(attend_grouped, inputs, heads)
-        groups = table.num_shared_B, table.members_WGR
-        return attend(q_BHh, self.kv_LNPAp, layer, table.pages_BM, *groups, position_B)
+        heads, table, axes = ("batch", "heads", None), table_of(self), cache_axes(self.platform)
+        if self.platform == "tpu":
+            function, places = attend_grouped, (table.pages_BM, table.num_shared_B, table.members_WGR)
+            place_axes = ("batch", None), ("batch",), ("batch", None, None)
+        else:
+            function, places = partial(attend_pages, platform=self.platform), (table.reads_WI3, table.num_reads_W)
+            place_axes = ("batch", None, None), ("batch",)
+        attend = on_each_device(function, (heads, *axes, (), *place_axes, ("batch",)), heads)
+        return attend(q_BHh, *self.arrays, layer, *places, position_B)
 
     def copy_pages(self, from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"]) -> Self:
         """Returns the cache with page from_WZ[w, z] of shard w also in page to_WZ[w, z]; see `_copy_pages`."""
-        return dataclasses.replace(self, kv_LNPAp=_copy_pages(self.kv_LNPAp, from_WZ, to_WZ, RAGGED_AXES))
+        parts = zip(self.arrays, cache_axes(self.platform), strict=True)
+        return dataclasses.replace(self, arrays=tuple(_copy_pages(x, from_WZ, to_WZ, axes) for x, axes in parts))
+
+    def _put(self, put: Callable[[Array, Axes, Array], Array], k: Array, v: Array) -> Self:
+        """Returns the cache with keys and values put into the arrays that hold them."""
+        updates = [_combined(k, v)] if self.platform == "tpu" else [k, v]
+        parts = zip(self.arrays, cache_axes(self.platform), updates, strict=True)
+        return dataclasses.replace(self, arrays=tuple(put(*part) for part in parts))
 
 
-Cache = KVCache | RaggedKVCache
+def cache_axes(platform: str) -> tuple[Axes, ...]:
+    """Returns the names of the axes of a cache's arrays on a platform."""
+    return (RAGGED_AXES,) if platform == "tpu" else (KEY_AXES, VALUE_AXES)
 
 
 def table_of(cache: Cache) -> PageTable:
@@ -222,14 +148,9 @@ def table_of(cache: Cache) -> PageTable:
     return cache.table
 
 
-def form_of(platform: str) -> type[Cache]:
-    """Returns the form of a cache on a platform."""
-    return RaggedKVCache if platform == "tpu" else KVCache
-
-
 def page_bytes(config: Qwen2Config, tensor: int) -> int:
     """Returns the bytes of a page on each chip, of a mesh whose axis `tensor` cuts the heads."""
-    pages = jax.eval_shape(lambda: form_of(config.platform).zeros(config, 1))
+    pages = jax.eval_shape(lambda: Cache.zeros(config, 1))
     return sum(x.size * x.dtype.itemsize for x in jax.tree.leaves(pages)) // tensor
 
 
@@ -261,11 +182,27 @@ def _in_pages(x: Float[Array, "B T *inner"], size: int) -> Float[Array, "B M P *
     return padded.reshape(B, -1, size, *inner)
 
 
-def _page_of(position_B: Int[Array, " B"], pages_BM: Int[Array, "B M"], size: int, num_pages: int) -> Int[Array, " B"]:
-    """Returns the page of each row's position; one that is not there where the position is beyond the table."""
+def _write_tokens(
+    axes: Axes,
+    cache: Float[Array, "L N *inner"],
+    update: Float[Array, "B _ _"],
+    layer: Int[Array, ""],
+    position_B: Int[Array, " B"],
+    pages_BM: Int[Array, "B M"],
+) -> Float[Array, "L N *inner"]:
+    """Writes a token of each row where the table has a page for its position."""
+    size, num_pages = cache.shape[axes.index(None)], cache.shape[1]
     number_B = position_B // size
     page_B = jnp.take_along_axis(pages_BM, jnp.clip(number_B, 0, pages_BM.shape[1] - 1)[:, None], axis=1)[:, 0]
-    return jnp.where((position_B >= 0) & (number_B < pages_BM.shape[1]), page_B, num_pages)
+    page_B = jnp.where((position_B >= 0) & (number_B < pages_BM.shape[1]), page_B, num_pages)
+    if axes == RAGGED_AXES:
+        # XLA for TPU has a scatter for this form; one with batching dimensions becomes a loop over rows and heads.
+        place = cache.at[layer, page_B, position_B % size]
+    else:
+        heads_1K = jnp.arange(update.shape[1])[None]
+        index = {None: (position_B % size)[:, None], "head_dim": slice(None)}
+        place = cache.at[layer, page_B[:, None], heads_1K, index[axes[3]], index[axes[4]]]
+    return place.set(update, mode="drop", wrap_negative_indices=False)
 
 
 def _write_pages(
@@ -273,7 +210,7 @@ def _write_pages(
     layer: Int[Array, ""],
     pages_BM: Int[Array, "B M"],
     update: Float[Array, "B M *inner"],
-    axes: tuple[str | None, ...],
+    axes: Axes,
 ) -> Float[Array, "L N *inner"]:
     """Writes whole pages of one layer where the table has them.
 
@@ -298,7 +235,7 @@ def _write_pages(
 
 
 def _copy_pages(
-    x: Float[Array, "L N *inner"], from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"], axes: tuple[str | None, ...]
+    x: Float[Array, "L N *inner"], from_WZ: Int[Array, "W Z"], to_WZ: Int[Array, "W Z"], axes: Axes
 ) -> Float[Array, "L N *inner"]:
     """Computes x[:, to] = x[:, from] in every shard, in the order of Z; a `to` beyond the last page ends it.
 

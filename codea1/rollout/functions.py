@@ -17,16 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from codea1.models.at_rest import at_rest, has_forms_on, with_forms
 from codea1.models.config import Qwen2Config
 from codea1.models.grouped_attention import MEMBERS
-from codea1.models.kv_cache import (
-    KEY_AXES,
-    RAGGED_AXES,
-    VALUE_AXES,
-    Cache,
-    PageTable,
-    RaggedKVCache,
-    form_of,
-    num_groups,
-)
+from codea1.models.kv_cache import Cache, PageTable, cache_axes, num_groups
 from codea1.models.lora import split
 from codea1.models.qwen2 import Params, abstract
 from codea1.models.weights import has_forms, table_forms
@@ -56,7 +47,7 @@ def generation_functions(
     empty, prefill, copy_pages = _jitted(config.model, config.records_routes, graphdef, mesh)
     decode_chunk = _jitted_decode(config, graphdef, mesh)
     pages = sizes.pages * sizes.shards
-    zeros = partial(form_of(config.model.platform).zeros, config.model, pages)
+    zeros = partial(Cache.zeros, config.model, pages)
     cache = laid_out(jax.eval_shape(zeros), _cache_layout(config.model, mesh))
 
     prefills: dict[tuple[int, ...], Function] = {}
@@ -143,10 +134,9 @@ def _published_dtype(model: Qwen2Config, path: tuple[str, ...]) -> jnp.dtype:
 @functools.cache
 def _cache_layout(model: Qwen2Config, mesh: Mesh) -> Any:
     """Returns the shardings of a cache. They are pinned, or a chunk would hand it back cut in another way."""
-    form = form_of(model.platform)
-    axes = (RAGGED_AXES,) if form is RaggedKVCache else (KEY_AXES, VALUE_AXES)
-    structure = jax.tree.structure(jax.eval_shape(partial(form.zeros, model, 1)))
-    return jax.tree.unflatten(structure, [NamedSharding(mesh, partition_spec(leaf, ACTIVATION_RULES)) for leaf in axes])
+    structure = jax.tree.structure(jax.eval_shape(partial(Cache.zeros, model, 1)))
+    specs = (partition_spec(axes, ACTIVATION_RULES) for axes in cache_axes(model.platform))
+    return jax.tree.unflatten(structure, [NamedSharding(mesh, spec) for spec in specs])
 
 
 @functools.cache
@@ -155,16 +145,16 @@ def _jitted(
 ) -> tuple[Callable, Callable, Callable]:
     """Returns the jitted `empty`, `prefill` and `copy_pages`, shared by all engines that would compile the same."""
     everywhere = NamedSharding(mesh, PartitionSpec())
-    form, layout = form_of(model.platform), _cache_layout(model, mesh)
+    layout = _cache_layout(model, mesh)
 
     def prefill(*arguments: Any) -> tuple[Cache, jax.Array | None]:
         cache, routes = decoding.prefill(graphdef, *arguments)
         return cache, routes if records_routes else None
 
     return (
-        jax.jit(partial(form.zeros, model), static_argnums=0, out_shardings=layout),
+        jax.jit(partial(Cache.zeros, model), static_argnums=0, out_shardings=layout),
         jax.jit(prefill, donate_argnums=1, out_shardings=(layout, everywhere)),
-        jax.jit(form.copy_pages, donate_argnums=0, out_shardings=layout),
+        jax.jit(Cache.copy_pages, donate_argnums=0, out_shardings=layout),
     )
 
 

@@ -54,7 +54,7 @@ class Slots:
 
         A sample starts where there are pages for its first `chunk` tokens besides those that the others need in theirs.
 
-        Returns how many started, and from_WZ and to_WZ for `KVCache.copy_pages`.
+        Returns how many started, and from_WZ and to_WZ for `Cache.copy_pages`.
         """
         shape = (len(self._shards), self._sizes.inserted)
         from_WZ, to_WZ = np.zeros(shape, np.int32), np.full(shape, np.iinfo(np.int32).max, np.int32)

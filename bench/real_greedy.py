@@ -46,7 +46,7 @@ def our_logits(folder: str, policy: Policy, tokens: Sequence[int]) -> np.ndarray
     @jax.jit
     def forward(params: qwen2.Params, tokens_BT: jax.Array) -> jax.Array:
         model = nnx.merge(graphdef, params)
-        hidden_BTD, _ = model(tokens_BT, np.arange(tokens_BT.shape[1])[None])
+        hidden_BTD, *_ = model(tokens_BT, np.arange(tokens_BT.shape[1])[None])
         return model.logits(hidden_BTD[:, -1:])[0, 0]
 
     return np.asarray(forward(policy._params, np.array([tokens], np.int32)))

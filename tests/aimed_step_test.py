@@ -105,7 +105,7 @@ def input_of(call: Call) -> int:
 def log_probs(params, tokens_BT):
     """Log-probs [B, T] of rows of tokens, 0 at the first."""
     model = nnx.merge(qwen2.abstract(MODEL)[0], params)
-    hidden, _ = model(tokens_BT, jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape))
+    hidden, *_ = model(tokens_BT, jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape))
     of_all = jax.nn.log_softmax(model.logits(hidden)[:, :-1])
     return jnp.pad(jnp.take_along_axis(of_all, tokens_BT[:, 1:, None], axis=-1)[..., 0], ((0, 0), (1, 0)))
 

@@ -37,7 +37,7 @@ def test_a_value_sees_the_tokens_before_its_own_alone(critic):
     np.testing.assert_array_equal(first[:, :7], second[:, :7])
     assert (np.abs(first - second)[:, 7:] > 1e-4).all()
     assert not first[:, 0].any()
-    hidden, _ = nnx.merge(critic.graphdef, critic.params)(tokens(critic), jnp.arange(10)[None].repeat(4, 0))
+    hidden, *_ = nnx.merge(critic.graphdef, critic.params)(tokens(critic), jnp.arange(10)[None].repeat(4, 0))
     np.testing.assert_allclose(first[:, 1:], np.array(hidden.sum(-1))[:, :-1], rtol=1e-4, atol=1e-4)
 
 

@@ -118,7 +118,7 @@ def make_forward(config: Qwen2Config):
     @jax.jit
     def forward(params, tokens_BT, positions_BT, cache=None):
         model = nnx.merge(graphdef, params)
-        hidden_BTD, cache = model(tokens_BT, positions_BT, cache)
+        hidden_BTD, cache, _ = model(tokens_BT, positions_BT, cache)
         return model.logits(hidden_BTD), cache
 
     return forward

@@ -53,7 +53,7 @@ def whole_row(policy, tokens: tuple[int, ...]) -> np.ndarray:
     """The experts [T, L, c] that one pass over a row chooses."""
     graphdef, params = policy
     model, tokens_BT = nnx.merge(graphdef, params), jnp.array([tokens])
-    _, _, routing = model.routed(tokens_BT, jnp.arange(len(tokens))[None])
+    _, _, routing = model(tokens_BT, jnp.arange(len(tokens))[None])
     return np.moveaxis(np.asarray(routing.chosen_BTc)[:, 0], 0, 1)
 
 
@@ -88,7 +88,7 @@ def batches(samples: list[Sample], share_prompts: bool):
 def scored(policy, batch) -> np.ndarray:
     graphdef, params = policy
     how = 1.0, 512, batch.packing, batch.routes_BTLc
-    return np.asarray(model_log_probs(graphdef, params, batch.tokens_BT, *how)[0])
+    return np.asarray(model_log_probs(graphdef, params, batch.tokens_BT, *how)[0][0])
 
 
 @pytest.mark.parametrize("share_prompts", [False, True])

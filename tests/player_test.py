@@ -133,7 +133,7 @@ class Reference:
 
         def log_probs_and_entropy(params, tokens):
             model = nnx.merge(graphdef, params)
-            hidden, _ = model(tokens, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
+            hidden, *_ = model(tokens, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
             log_softmax = jax.nn.log_softmax(model.logits(hidden)[:, :-1] / self.c.temperature)
             own = jnp.take_along_axis(log_softmax, tokens[:, 1:, None], axis=-1)[..., 0]
             entropy = -jnp.sum(jnp.exp(log_softmax) * log_softmax, axis=-1)

@@ -114,7 +114,7 @@ def test_greedy_takes_the_argmax_of_a_full_forward_pass_at_every_step(policy, en
     @jax.jit
     def next_token(tokens_BT, length):
         model = nnx.merge(policy.graphdef, policy.params)
-        hidden, _ = model(tokens_BT, jnp.arange(tokens_BT.shape[1])[None])
+        hidden, *_ = model(tokens_BT, jnp.arange(tokens_BT.shape[1])[None])
         return jnp.argmax(model.logits(hidden)[0, length - 1])
 
     for sample in generate(engine, policy, requests(), temperature=0.0).values():

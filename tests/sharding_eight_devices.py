@@ -52,7 +52,7 @@ batch = NamedSharding(mesh, sharding.partition_spec(("batch", None), sharding.AC
 @jax.jit
 def forward(params, tokens_BT, positions_BT, cache=None):
     model = nnx.merge(graphdef, params)
-    hidden_BTD, cache = model(tokens_BT, positions_BT, cache)
+    hidden_BTD, cache, _ = model(tokens_BT, positions_BT, cache)
     return model.logits(hidden_BTD), cache
 
 

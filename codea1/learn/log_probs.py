@@ -158,32 +158,21 @@ def model_log_probs(
     chunk_tokens: int,
     packing: Packing | None = None,
     routes_BTLc: Integer[Array, "B T L c"] | None = None,
-) -> Scores:
+    counted_BT: Bool[Array, "B T"] | None = None,
+) -> tuple[Scores, Routing | None]:
     """Returns `token_log_probs` of right-padded rows under a model, differentiable in `params`.
+
+    And the routing of a mixture of experts; see `Qwen2`.
 
     Each device has the logits of at most `chunk_tokens` tokens, or of one per row, at once. With a packing, the first
     token of each sequence, and of each response, is one that nothing predicts: what stands there means nothing.
     """
-    return routed_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing, routes_BTLc)[0]
-
-
-def routed_log_probs(
-    graphdef: nnx.GraphDef,
-    params: Params,
-    tokens_BT: Int[Array, "B T"],
-    temperature: Float[Array, ""] | float,
-    chunk_tokens: int,
-    packing: Packing | None = None,
-    routes_BTLc: Integer[Array, "B T L c"] | None = None,
-    counted_BT: Bool[Array, "B T"] | None = None,
-) -> tuple[Scores, Routing | None]:
-    """Returns `model_log_probs`, and the routing of a mixture of experts; see `Qwen2.routed`."""
     model = nnx.merge(graphdef, params)
     if packing is None:
         positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     else:
         positions_BT = packing.positions_BT
-    hidden_BTD, _, routing = model.routed(tokens_BT, positions_BT, None, packing, routes_BTLc, counted_BT)
+    hidden_BTD, _, routing = model(tokens_BT, positions_BT, None, packing, routes_BTLc, counted_BT)
 
     def score(
         head_Vd: Float[Array, "V d"],
@@ -221,6 +210,6 @@ def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callabl
         packing: Packing | None = None,
         routes_BTLc: Integer[Array, "B T L c"] | None = None,
     ) -> Scores:
-        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing, routes_BTLc)
+        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing, routes_BTLc)[0]
 
     return jax.jit(score, out_shardings=batch_sharding(mesh))

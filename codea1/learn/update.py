@@ -25,7 +25,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxtyping import Float, Float32, Shaped
 
 from codea1.learn.batch import OldLogProbs, TrainBatch, batch_sharding, rows_of
-from codea1.learn.log_probs import routed_log_probs
+from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
 from codea1.models.lora import join
@@ -223,8 +223,7 @@ class PolicyLoss:
 
         counted_BT = jnp.pad(batch.response_mask_BT[:, 1:], ((0, 0), (0, 1)))  # what predicts a response
         how = self.temperature, self.log_prob_chunk, batch.packing, batch.routes_BTLc, counted_BT
-        scores, routing = routed_log_probs(self.graphdef, params, batch.tokens_BT, *how)
-        log_probs_BT, entropy_BT = scores
+        (log_probs_BT, entropy_BT), routing = model_log_probs(self.graphdef, params, batch.tokens_BT, *how)
         old_log_probs_BT = jnp.where(
             batch.old_source_B1 == OldLogProbs.UPDATE, jax.lax.stop_gradient(log_probs_BT), batch.old_log_probs_BT
         )

@@ -48,7 +48,7 @@ def value_shardings(trunk_shardings: Any, mesh: Mesh) -> Any:
 def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: Int[Array, "B T"]) -> Float32[Array, "B T"]:
     """Returns values of right-padded rows: at t, of the state in which token t is chosen; 0 at t = 0."""
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
-    hidden_BTD, _ = nnx.merge(graphdef, params["trunk"])(tokens_BT, positions_BT)
+    hidden_BTD, *_ = nnx.merge(graphdef, params["trunk"])(tokens_BT, positions_BT)
     values_BT = jnp.einsum("BTD,D->BT", hidden_BTD.astype(jnp.float32), params["head"], precision="highest")
     return jnp.pad(values_BT[:, :-1], ((0, 0), (1, 0)))
 

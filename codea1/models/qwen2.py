@@ -10,7 +10,7 @@ NNX is the declaration: shapes, initial values, logical axis names. Compiled fun
 
 and inside any jitted function
 
-    hidden_BTD, cache = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache)
+    hidden_BTD, cache, routing = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache)
 
 `params` is what `jax.jit`, `jax.grad`, optax and Orbax see; `graphdef` is static, and equal for equal configurations,
 so two players of one shape share their compiled functions. Layers are stacked on a leading axis and scanned: compile
@@ -266,8 +266,12 @@ class Qwen2(nnx.Module):
         positions_BT: Int[Array, "B T"],
         cache: Cache | None = None,
         packing: Packing | None = None,
-    ) -> tuple[Float[Array, "B T D"], Cache | None]:
+        routes_BTLc: Integer[Array, "B T L c"] | None = None,
+        counted_BT: Bool[Array, "B T"] | None = None,
+    ) -> tuple[Float[Array, "B T D"], Cache | None, Routing | None]:
         """Returns final hidden states in config.activations, after the last norm, and the cache with these tokens.
+
+        And the routing of all layers where there are experts; see `moe.route`.
 
         Without a cache, token t of a row sees tokens 0..t of that row, whatever `positions_BT` says (it turns the
         rotary angles alone): sequences start at index 0 and are padded on the right, and padding reaches no real token.
@@ -278,18 +282,6 @@ class Qwen2(nnx.Module):
         Else it is a decode step of one token per row, each at its own position p: its key and value are written there,
         and its query sees positions 0..p. A token whose position is beyond the table is not written.
         """
-        return self.routed(tokens_BT, positions_BT, cache, packing)[:2]
-
-    def routed(
-        self,
-        tokens_BT: Int[Array, "B T"],
-        positions_BT: Int[Array, "B T"],
-        cache: Cache | None = None,
-        packing: Packing | None = None,
-        routes_BTLc: Integer[Array, "B T L c"] | None = None,
-        counted_BT: Bool[Array, "B T"] | None = None,
-    ) -> tuple[Float[Array, "B T D"], Cache | None, Routing | None]:
-        """Returns what a call returns, and the routing of all layers where there are experts; see `moe.route`."""
         table_VD: Any = self.embedding[...]
         table_VD = table_VD.stack if has_forms(table_VD) else table_VD
         x_BTD = look_up(table_VD, tokens_BT, self.config.dtype, self.config.activations)

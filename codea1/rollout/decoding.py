@@ -81,7 +81,7 @@ def prefill(
     """
     positions_BT = jnp.broadcast_to(jnp.arange(tokens_BT.shape[1]), tokens_BT.shape)
     table = PageTable(pages_BM, is_prefill=True)
-    _, cache, routing = nnx.merge(graphdef, params).routed(tokens_BT, positions_BT, cache.of_rows(table))
+    _, cache, routing = nnx.merge(graphdef, params)(tokens_BT, positions_BT, cache.of_rows(table))
     return cache.of_rows(None), None if routing is None else jnp.moveaxis(routing.chosen_BTc, 0, 2)
 
 
@@ -118,7 +118,7 @@ def decode_chunk(
     def step(carry: tuple[Cache, Rows, Chunk]) -> tuple[Cache, Rows, Chunk]:
         cache, rows, chunk = carry
         position_B = jnp.where(rows.live, rows.position, -1)  # -1: nowhere
-        hidden_B1D, cache, routing = model.routed(rows.token[:, None], position_B[:, None], cache)
+        hidden_B1D, cache, routing = model(rows.token[:, None], position_B[:, None], cache)
         drawn_B, log_prob_B = sample_tokens(model.logits(hidden_B1D)[:, 0], keys_B, rows.drawn, temperature, top_p)
         is_stop_B = jnp.isin(drawn_B, stop_ids)
         count_B = rows.drawn + rows.live.astype(jnp.int32)

@@ -62,7 +62,8 @@ class SupervisedLoss:
     def __call__(
         self, params: Params, batch: SupervisedBatch
     ) -> tuple[Float[Array, ""], tuple[Float[Array, "B T"], DeviceMetrics]]:
-        log_probs_BT, entropy_BT = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
+        scores, _ = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
+        log_probs_BT, entropy_BT = scores
         cross_entropy_BT = jnp.where(batch.response_mask_BT, -log_probs_BT, 0.0)
         diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask_BT, entropy_BT, 0.0)}
         return jnp.sum(batch.loss_weights_BT * cross_entropy_BT), jax.lax.stop_gradient((log_probs_BT, diagnostics))

@@ -36,7 +36,7 @@ def policy():
     tokens = jax.ShapeDtypeStruct((ROWS, LENGTH), jnp.int32)
 
     def log_probs(params, tokens):
-        return model_log_probs(graphdef, params, tokens, 1.0, ROWS * LENGTH)[0][0]
+        return model_log_probs(graphdef, ROWS * LENGTH, params, tokens, 1.0)[0][0]
 
     return log_probs, nnx.to_pure_dict(abstract), tokens
 

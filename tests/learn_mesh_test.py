@@ -152,7 +152,7 @@ def head_crosses_in_a_loop(fsdp: int, tensor: int) -> bool:
     tokens = to_mesh(np.zeros((8, LENGTH - 2), np.int32), policy.mesh)
 
     def loss(params, tokens):
-        return model_log_probs(policy.graphdef, params, tokens, 1.0, 4)[0][0].sum()
+        return model_log_probs(policy.graphdef, 4, params, tokens, 1.0)[0][0].sum()
 
     hlo = jax.jit(jax.grad(loss), out_shardings=policy.shardings).lower(policy.params, tokens).compile().as_text()
     head = f"[{policy.config.vocab_size // tensor},{policy.config.hidden_size}]"

@@ -92,7 +92,7 @@ def whole(policy, samples):
     (batch,) = lay_out(samples, WHOLE)
 
     def loss_of(params):
-        (log_probs, entropy), _ = model_log_probs(policy.graphdef, params, batch.tokens_BT, 0.9, 512)
+        (log_probs, entropy), _ = model_log_probs(policy.graphdef, 512, params, batch.tokens_BT, 0.9)
         loss, diagnostics = objective_loss(
             log_probs,
             entropy,

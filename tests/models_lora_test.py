@@ -54,7 +54,7 @@ def uneven_params(config: Qwen2Config) -> qwen2.Params:
 
 
 def loss_of(config: Qwen2Config, params: qwen2.Params) -> jax.Array:
-    (log_probs, _), _ = model_log_probs(qwen2.abstract(config)[0], params, jnp.array(TOKENS), 1.0, 4)
+    (log_probs, _), _ = model_log_probs(qwen2.abstract(config)[0], 4, params, jnp.array(TOKENS), 1.0)
     return jnp.sum(WEIGHTS * log_probs)
 
 
@@ -112,7 +112,7 @@ def test_loss_log_probs_and_gradients_are_those_of_peft(config, tmp_path):
     every = torch.log_softmax(model(tokens).logits[:, :-1], -1)
     expected = torch.gather(every, 2, tokens[:, 1:, None])[..., 0]
     (torch.tensor(WEIGHTS[:, 1:]) * expected).sum().backward()
-    (log_probs, _), _ = model_log_probs(qwen2.abstract(config)[0], params, jnp.array(TOKENS), 1.0, 4)
+    (log_probs, _), _ = model_log_probs(qwen2.abstract(config)[0], 4, params, jnp.array(TOKENS), 1.0)
     np.testing.assert_allclose(log_probs[:, 1:], expected.detach().numpy(), atol=1e-5, rtol=1e-5)
     found = jax.grad(lambda adapters: loss_of(config, join(adapters, base)))(adapters)
     compared = 0

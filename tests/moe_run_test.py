@@ -87,8 +87,8 @@ def batches(samples: list[Sample], share_prompts: bool):
 
 def scored(policy, batch) -> np.ndarray:
     graphdef, params = policy
-    how = 1.0, 512, batch.packing, batch.routes_BTLc
-    return np.asarray(model_log_probs(graphdef, params, batch.tokens_BT, *how)[0][0])
+    how = 1.0, batch.packing, batch.routes_BTLc
+    return np.asarray(model_log_probs(graphdef, 512, params, batch.tokens_BT, *how)[0][0])
 
 
 @pytest.mark.parametrize("share_prompts", [False, True])

@@ -8,6 +8,7 @@ gradient, two products follow, and the head's gradient is added up in float32 an
 import functools
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -152,10 +153,10 @@ class _Chunks:
 
 def model_log_probs(
     graphdef: nnx.GraphDef,
+    chunk_tokens: int,
     params: Params,
     tokens_BT: Int[Array, "B T"],
     temperature: Float[Array, ""] | float,
-    chunk_tokens: int,
     packing: Packing | None = None,
     routes_BTLc: Integer[Array, "B T L c"] | None = None,
     counted_BT: Bool[Array, "B T"] | None = None,
@@ -203,13 +204,7 @@ def model_log_probs(
 def make_score(graphdef: nnx.GraphDef, chunk_tokens: int, mesh: Mesh) -> Callable[..., Scores]:
     """Returns the compiled `score(params, tokens_BT, temperature, packing, routes_BTLc)`; see `model_log_probs`."""
 
-    def score(
-        params: Params,
-        tokens_BT: Int[Array, "B T"],
-        temperature: Float[Array, ""] | float,
-        packing: Packing | None = None,
-        routes_BTLc: Integer[Array, "B T L c"] | None = None,
-    ) -> Scores:
-        return model_log_probs(graphdef, params, tokens_BT, temperature, chunk_tokens, packing, routes_BTLc)[0]
+    def score(*arguments: Any) -> Scores:
+        return model_log_probs(graphdef, chunk_tokens, *arguments)[0]
 
     return jax.jit(score, out_shardings=batch_sharding(mesh))

@@ -222,8 +222,9 @@ class PolicyLoss:
             return jnp.where(batch.response_mask_BT, x_BT, 0.0)
 
         counted_BT = jnp.pad(batch.response_mask_BT[:, 1:], ((0, 0), (0, 1)))  # what predicts a response
-        how = self.temperature, self.log_prob_chunk, batch.packing, batch.routes_BTLc, counted_BT
-        (log_probs_BT, entropy_BT), routing = model_log_probs(self.graphdef, params, batch.tokens_BT, *how)
+        how = self.temperature, batch.packing, batch.routes_BTLc, counted_BT
+        scores, routing = model_log_probs(self.graphdef, self.log_prob_chunk, params, batch.tokens_BT, *how)
+        log_probs_BT, entropy_BT = scores
         old_log_probs_BT = jnp.where(
             batch.old_source_B1 == OldLogProbs.UPDATE, jax.lax.stop_gradient(log_probs_BT), batch.old_log_probs_BT
         )

@@ -62,7 +62,7 @@ class SupervisedLoss:
     def __call__(
         self, params: Params, batch: SupervisedBatch
     ) -> tuple[Float[Array, ""], tuple[Float[Array, "B T"], DeviceMetrics]]:
-        scores, _ = model_log_probs(self.graphdef, params, batch.tokens_BT, 1.0, self.log_prob_chunk)
+        scores, _ = model_log_probs(self.graphdef, self.log_prob_chunk, params, batch.tokens_BT, 1.0)
         log_probs_BT, entropy_BT = scores
         cross_entropy_BT = jnp.where(batch.response_mask_BT, -log_probs_BT, 0.0)
         diagnostics = {"cross_entropy": cross_entropy_BT, "entropy": jnp.where(batch.response_mask_BT, entropy_BT, 0.0)}

@@ -17,11 +17,11 @@ from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
-from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
+from codea1.learn.update import PolicyLoss, Update, abstract_state, init_state
 from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compiled_functions
 from codea1.runtime.errors import BadInput
-from codea1.sharding import laid_out, to_host
+from codea1.sharding import to_host
 from tests.tiny_policy import make_policy
 
 TOLERANCE = 2e-5
@@ -35,10 +35,9 @@ def compute(replica: int, fsdp: int, tensor: int) -> dict:
     policy = make_policy(fsdp, tensor, replica=replica)
     samples, scored = generated(policy)
     optimizer = AdamWConfig()
-    shardings = state_shardings(policy.shardings, optimizer)
-    state = init_state(policy.params, optimizer, shardings)
+    state = init_state(policy.params, optimizer)
     shapes = [abstract_batch(shape, policy.mesh, ref=True) for shape in SHAPES]
-    abstract = laid_out(state, shardings)
+    abstract = abstract_state(policy.params, optimizer)
     update = Update(PolicyLoss(policy.graphdef, ObjectiveConfig(), 512), optimizer, abstract, shapes)
     batches = to_mesh(train_batches(scored), policy.mesh)
     reports = []
@@ -104,7 +103,6 @@ def train_batches(scored: tuple[np.ndarray, np.ndarray]) -> list[TrainBatch]:
 def shared_against_alone(replica: int, fsdp: int, tensor: int, surrogate: str) -> dict[str, float]:
     """Returns the largest differences that sharing prompts makes to the loss, log-probs and parameters of a step."""
     policy, optimizer = make_policy(fsdp, tensor, replica=replica), AdamWConfig()
-    shardings = state_shardings(policy.shardings, optimizer)
     rng = np.random.default_rng(0)
     prompts = [rng.integers(1, policy.config.vocab_size, size).tolist() for size in (1, 4, 7)]
     samples = []
@@ -113,11 +111,11 @@ def shared_against_alone(replica: int, fsdp: int, tensor: int, surrogate: str) -
         samples.append(TrainSample(prompts[number % 3], response, rng.normal(-3, 0.3, length), rng.normal()))
     shapes, found = row_shapes((16,), 24, MICRO, multiple=4), []
     for share in (True, False):
-        state = init_state(policy.params, optimizer, shardings)
+        state = init_state(policy.params, optimizer)
         abstract = [abstract_batch(shape, policy.mesh, share_prompts=share) for shape in shapes]
         objective = ObjectiveConfig(surrogate, Clip(0.5, 2.0), kl_coefficient=0.0, entropy_coefficient=0.1)
         loss = PolicyLoss(policy.graphdef, objective, 8)
-        update = Update(loss, optimizer, laid_out(state, shardings), abstract)
+        update = Update(loss, optimizer, abstract_state(policy.params, optimizer), abstract)
         batches = micro_batches(samples, RowLayout(shapes, "seq-mean-token-mean", 5, pad_id=0, share_prompts=share))
         state, report = update(state, to_mesh(batches, policy.mesh), 1e-3)
         score = make_score(policy.graphdef, 8, policy.mesh)

@@ -13,9 +13,7 @@ from codea1.learn.log_probs import make_score, model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, init_state
-from codea1.learn.update import state_shardings as make_shardings
 from codea1.runtime.compilations import compiled_functions
-from codea1.sharding import laid_out
 from tests.tiny_policy import make_policy
 
 LENGTH, ROWS = 16, 8
@@ -28,21 +26,20 @@ OPTIMIZER = AdamWConfig(weight_decay=0.01)
 @pytest.fixture(scope="module")
 def policy():
     policy = make_policy()
-    policy.state_shardings = make_shardings(policy.shardings, OPTIMIZER)
     policy.update = update_of(policy)
     policy.score = make_score(policy.graphdef, 512, policy.mesh)
     return policy
 
 
 def update_of(policy, shapes=(*CUT, *WHOLE), temperature: float = 0.9) -> Update:
-    state = abstract_state(policy.params, OPTIMIZER, make_shardings(policy.shardings, OPTIMIZER))
+    state = abstract_state(policy.params, OPTIMIZER)
     batches = [abstract_batch(shape, policy.mesh, ref=True) for shape in shapes]
     return Update(PolicyLoss(policy.graphdef, OBJECTIVE, 512, temperature), OPTIMIZER, state, batches)
 
 
 @pytest.fixture
 def state(policy) -> TrainState:
-    return init_state(policy.params, OPTIMIZER, policy.state_shardings)
+    return init_state(policy.params, OPTIMIZER)
 
 
 @pytest.fixture(scope="module")
@@ -140,7 +137,7 @@ def test_gradient_equals_a_difference_of_losses_along_it(policy, whole):
 def test_the_step_does_not_depend_on_the_order_of_rows(policy, state, samples):
     expected, expected_metrics = take(policy.update, state, lay_out(samples, CUT), 1e-3)
     expected = copy(expected)
-    again = init_state(policy.params, OPTIMIZER, policy.state_shardings)
+    again = init_state(policy.params, OPTIMIZER)
     new_state, metrics = take(policy.update, again, lay_out(samples[::-1], CUT), 1e-3)
     assert_close(metrics, expected_metrics, rtol=2e-4, atol=1e-6)
     assert_close(new_state.opt_state[0].mu, expected.opt_state[0].mu, rtol=1e-3, atol=1e-7)
@@ -156,7 +153,7 @@ def test_what_lies_outside_the_response_is_never_read(policy, state, samples):
             batch, **{name: np.where(batch.response_mask_BT, getattr(batch, name), np.nan) for name in names}
         )
 
-    again = init_state(policy.params, OPTIMIZER, policy.state_shardings)
+    again = init_state(policy.params, OPTIMIZER)
     new_state, metrics = take(policy.update, again, [poisoned(batch) for batch in lay_out(samples, CUT)], 1e-3)
     assert metrics["skipped"] == 0
     jax.tree.map(np.testing.assert_array_equal, copy(new_state), expected)
@@ -200,7 +197,7 @@ def test_learning_rate_zero_moves_only_the_moments(policy, state, samples):
 
 def test_the_reference_survives_and_nothing_is_compiled_twice(policy, samples):
     reference = copy(policy.params)
-    first, second = (init_state(policy.params, OPTIMIZER, policy.state_shardings) for _ in range(2))
+    first, second = (init_state(policy.params, OPTIMIZER) for _ in range(2))
     first, _ = take(policy.update, first, lay_out(samples, CUT), 1e-3)
     known = set(compiled_functions)
     first, _ = take(policy.update, first, lay_out(samples, CUT), 2e-3)
@@ -248,7 +245,7 @@ def test_the_update_computes_old_log_probs_itself_where_the_batch_says_so(policy
     update = update_of(policy, WHOLE)
     steps = {}
     for source, old in ((OldLogProbs.TRAINER, log_probs), (OldLogProbs.UPDATE, np.full_like(log_probs, np.nan))):
-        state = init_state(policy.params, OPTIMIZER, policy.state_shardings)
+        state = init_state(policy.params, OPTIMIZER)
         scored = dataclasses.replace(
             batch,
             old_log_probs_BT=old,
@@ -271,10 +268,9 @@ def test_a_report_holds_the_log_probs_before_the_step(policy, state, samples):
 
 
 def test_supervised_update_learns_its_targets(policy, samples):
-    shardings = make_shardings(policy.shardings, OPTIMIZER)
-    state = init_state(policy.params, OPTIMIZER, shardings)
+    state, layout = init_state(policy.params, OPTIMIZER), abstract_state(policy.params, OPTIMIZER)
     abstract = [abstract_supervised_batch(shape, policy.mesh) for shape in CUT]
-    update = Update(SupervisedLoss(policy.graphdef, 512), OPTIMIZER, laid_out(state, shardings), abstract)
+    update = Update(SupervisedLoss(policy.graphdef, 512), OPTIMIZER, layout, abstract)
     whole, cut = (
         [SupervisedBatch(b.tokens_BT, b.response_mask_BT, b.loss_weights_BT) for b in lay_out(samples, shapes)]
         for shapes in (WHOLE, CUT)

@@ -8,8 +8,8 @@ from flax import nnx
 
 from codea1.learn.batch import batch_sharding
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import Update, init_state, state_shardings
-from codea1.learn.values import ValueBatch, ValueLoss, make_values, value_loss, value_params, value_shardings
+from codea1.learn.update import Update, abstract_state, init_state
+from codea1.learn.values import ValueBatch, ValueLoss, make_values, value_loss, value_params
 from codea1.sharding import laid_out
 from tests.tiny_policy import make_policy
 
@@ -74,15 +74,15 @@ def test_the_gradient_of_the_value_loss_is_that_of_the_equation():
 
 
 def test_the_critic_learns_returns_it_can_see(critic):
-    shardings = state_shardings(value_shardings(critic.shardings, critic.mesh), OPTIMIZER)
-    state = init_state(critic.critic_params, OPTIMIZER, shardings)
+    params = critic.critic_params
+    state, layout = init_state(params, OPTIMIZER), abstract_state(params, OPTIMIZER)
     rows = tokens(critic)
     mask = np.broadcast_to(np.arange(10) >= 3, rows.shape)
     returns = np.broadcast_to((rows[:, :1] % 3).astype(np.float32), rows.shape)
     weights = (mask / mask.sum()).astype(np.float32)
     batch = ValueBatch(rows, mask, weights, np.zeros(rows.shape, np.float32), returns)
     abstract = laid_out(batch, jax.tree.map(lambda _: batch_sharding(critic.mesh), batch))
-    update = Update(ValueLoss(critic.graphdef, value_clip=10.0), OPTIMIZER, laid_out(state, shardings), [abstract])
+    update = Update(ValueLoss(critic.graphdef, value_clip=10.0), OPTIMIZER, layout, [abstract])
     losses = []
     for _ in range(60):
         state, report = update(state, [batch], 1e-2)

@@ -163,7 +163,7 @@ def test_exports_and_policies_of_a_run_are_its_players(whole, tmp_path):
     adapters = Adapters(tmp_path / "adapters")
     assert (adapters.rank, adapters.alpha) == (4, 8.0)
     base = huggingface.Checkpoint(folder.config["test"]["model"])
-    placed = adapters.place(base.config, base.checksum(), player.functions.shardings.params, "float32")
+    placed = adapters.place(base.config, base.checksum(), player.functions.shardings, "float32")
     jax.tree.map(np.testing.assert_array_equal, placed, player.state.params)
     policy = policy_of_run(folder, 6, "test", (0, 0, 0), Hosts())
     (again,) = policy.generate([Request("q", (5, 6, 7), 0, 1)], stream="again", temperature=0.0)

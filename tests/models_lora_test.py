@@ -22,7 +22,7 @@ from codea1.learn.batch import RowLayout, TrainSample, abstract_batch, micro_bat
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
+from codea1.learn.update import PolicyLoss, Update, abstract_state, init_state
 from codea1.models import flops, peft, qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.lora import initialise_adapters, join, split
@@ -150,7 +150,7 @@ def compute(config: Qwen2Config, replica: int, fsdp: int, tensor: int) -> dict:
     shardings = param_shardings(declared, mesh, TRAIN_RULES)
     adapters, base = split(jax.jit(lambda params: params, out_shardings=shardings)(uneven_params(config)))
     optimizer = AdamWConfig()
-    state = init_state(adapters, optimizer, layout := state_shardings(split(shardings)[0], optimizer))
+    state = init_state(adapters, optimizer)
     rng, shapes = np.random.default_rng(0), row_shapes((), 12, 4, multiple=4)
     rows = rng.integers(1, TINY.vocab_size, (8, 9)).tolist()
     samples = [
@@ -161,7 +161,7 @@ def compute(config: Qwen2Config, replica: int, fsdp: int, tensor: int) -> dict:
     loss = PolicyLoss(graphdef, ObjectiveConfig(kl_coefficient=0.0), 512)
     abstract = [abstract_batch(shape, mesh, routes=config.routes) for shape in shapes]
     frozen = laid_out(base, split(shardings)[1])
-    update = Update(loss, optimizer, laid_out(state, layout), abstract, frozen=frozen)
+    update = Update(loss, optimizer, abstract_state(adapters, optimizer), abstract, frozen=frozen)
     reports = []
     for _ in range(2):
         state, report = update(state, batches, 1e-2, base)

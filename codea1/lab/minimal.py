@@ -35,7 +35,7 @@ from codea1.learn.batch import RowLayout, TrainSample, abstract_batch, mini_batc
 from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import PolicyLoss, Update, init_state, state_shardings
+from codea1.learn.update import PolicyLoss, Update, abstract_state, init_state
 from codea1.models import qwen2
 from codea1.models.huggingface import Checkpoint
 from codea1.rollout.engine import Engine, Request, Sample
@@ -43,7 +43,7 @@ from codea1.runtime import command
 from codea1.runtime.hosts import stable_hash
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
-from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings
+from codea1.sharding import TRAIN_RULES, data_parallel, make_mesh, param_shardings
 from codea1.values.entry_points import same_answer
 from codea1.values.verdict import Verdict
 
@@ -83,9 +83,9 @@ class Policy:
         options: dict[str, Any] = {"dtype": "float32", "remat": "none", "platform": mesh.devices.flat[0].platform}
         model = dataclasses.replace(checkpoint.config, param_dtype="float32", **options)  # or small steps would be lost
         graphdef, declared = qwen2.abstract(model)
-        layout = state_shardings(param_shardings(declared, mesh, TRAIN_RULES), OPTIMIZER)
-        self._reference = checkpoint.place(layout.params, "float32")  # the policy as it was
-        self._state = init_state(self._reference, OPTIMIZER, layout)  # a copy that learns, and AdamW's moments
+        layout = param_shardings(declared, mesh, TRAIN_RULES)
+        self._reference = checkpoint.place(layout, "float32")  # the policy as it was
+        self._state = init_state(self._reference, OPTIMIZER)  # a copy that learns, and AdamW's moments
         lengths: dict[str, Any] = {"max_prompt_length": learner.max_prompt, "max_response_length": learner.max_response}
         ends, pad = self.tokenizer.stop_ids, self.tokenizer.pad_id
         self._engine = Engine(graphdef, model, mesh, slots=96, stop_ids=ends, pad_id=pad, **lengths)
@@ -95,7 +95,7 @@ class Policy:
         self._score = make_score(graphdef, chunk, mesh)
         loss = PolicyLoss(graphdef, ObjectiveConfig(kl_coefficient=learner.kl_coefficient), chunk)
         batches = [abstract_batch(shape, mesh, ref=True) for shape in shapes]
-        self._update = Update(loss, OPTIMIZER, laid_out(self._state, layout), batches)
+        self._update = Update(loss, OPTIMIZER, abstract_state(self._reference, OPTIMIZER), batches)
 
     def answer(self, chats: Iterable[tuple[str, int, list[Message]]], count: int, step: int) -> Iterator[Sample]:
         """Yields samples, in no order, of chats: (id of the question, number of its first sample, messages)."""

@@ -1,9 +1,8 @@
 """One optimizer step: gradients summed over micro-batches of any shapes, then AdamW, or nothing at all.
 
-    shardings = state_shardings(param_shardings, optimizer)
-    state = init_state(params, optimizer, shardings)
+    state = init_state(params, optimizer)
     loss = PolicyLoss(graphdef, objective, log_prob_chunk=512, temperature=1.0)
-    update = Update(loss, optimizer, laid_out(state, shardings), shapes)
+    update = Update(loss, optimizer, abstract_state(params, optimizer), shapes)
     state, report = update(state, micro_batches, learning_rate)
 
 The state is donated. One compiled function per shape of a micro-batch and one that applies the sum; equal arguments
@@ -52,36 +51,31 @@ class TrainState:
     opt_state: Any
 
 
-def state_shardings(param_shardings: Any, optimizer: AdamWConfig) -> TrainState:
-    """Returns the layout of a whole TrainState from that of its parameters: the moments lie as the parameters do.
-
-    It is stated, because XLA would replicate the zeros that moments start from.
-    """
-    mesh = jax.tree.leaves(param_shardings)[0].mesh
-    replicated = NamedSharding(mesh, PartitionSpec())
-    transform = make_optimizer(optimizer)
-    scalars = jax.tree.map(lambda _: jax.ShapeDtypeStruct((), jnp.float32), param_shardings)
-    opt_state = optax.tree_map_params(
-        transform,
-        lambda _, sharding: sharding,
-        jax.eval_shape(transform.init, scalars),
-        param_shardings,
-        transform_non_params=lambda _: replicated,
-    )
-    return TrainState(step=replicated, params=param_shardings, opt_state=opt_state)
-
-
-def init_state(params: Params, optimizer: AdamWConfig, shardings: TrainState) -> TrainState:
+def init_state(params: Params, optimizer: AdamWConfig) -> TrainState:
     """Returns a fresh state around a copy of `params`, which stay usable when the state is donated.
 
     The optimizer's moments are float32 whatever the parameters are.
     """
+    shardings = jax.tree.map(lambda x: x.sharding, abstract_state(params, optimizer))
     return jax.jit(functools.partial(_initial, optimizer), out_shardings=shardings)(params)
 
 
-def abstract_state(params: Params, optimizer: AdamWConfig, shardings: TrainState) -> TrainState:
-    """Returns what `init_state` would make of such parameters, as shapes in their layout."""
-    return laid_out(jax.eval_shape(functools.partial(_initial, optimizer), params), shardings)
+def abstract_state(params: Params, optimizer: AdamWConfig) -> TrainState:
+    """Returns what `init_state` would make of such parameters, as shapes in their layout: moments lie as parameters do.
+
+    It is stated, because XLA would replicate the zeros that moments start from.
+    """
+    shapes = jax.eval_shape(functools.partial(_initial, optimizer), params)
+    param_shardings = jax.tree.map(lambda p: p.sharding, params)
+    replicated = NamedSharding(jax.tree.leaves(param_shardings)[0].mesh, PartitionSpec())
+    opt_state = optax.tree_map_params(
+        make_optimizer(optimizer),
+        lambda _, sharding: sharding,
+        shapes.opt_state,
+        param_shardings,
+        transform_non_params=lambda _: replicated,
+    )
+    return laid_out(shapes, TrainState(step=replicated, params=param_shardings, opt_state=opt_state))
 
 
 def abstract_gradients(params: Params) -> Params:

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,14 +34,10 @@ def value_params(trunk: Params, hidden_size: int, mesh: Mesh) -> Params:
     return {"trunk": trunk, "head": head}
 
 
-def abstract_value_params(trunk: Params, hidden_size: int) -> Params:
-    """Returns the shapes of `value_params` from those of a trunk."""
-    return {"trunk": trunk, "head": jax.ShapeDtypeStruct((hidden_size,), jnp.float32)}
-
-
-def value_shardings(trunk_shardings: Any, mesh: Mesh) -> Any:
-    """Returns the layout of `value_params`."""
-    return {"trunk": trunk_shardings, "head": NamedSharding(mesh, PartitionSpec())}
+def abstract_value_params(trunk: Params, hidden_size: int, mesh: Mesh) -> Params:
+    """Returns `value_params` as shapes in their layout, from those of a trunk."""
+    layout = NamedSharding(mesh, PartitionSpec())
+    return {"trunk": trunk, "head": jax.ShapeDtypeStruct((hidden_size,), jnp.float32, sharding=layout)}
 
 
 def token_values(graphdef: nnx.GraphDef, params: Params, tokens_BT: Int[Array, "B T"]) -> Float32[Array, "B T"]:

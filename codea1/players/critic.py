@@ -10,14 +10,13 @@ from jax.sharding import Mesh
 from codea1.learn.batch import TrainBatch, rows_of, to_mesh
 from codea1.learn.gae import explained_variance, gae, whiten
 from codea1.learn.optimizer import AdamWConfig
-from codea1.learn.update import TrainState, Update, abstract_state, init_state, state_shardings
+from codea1.learn.update import TrainState, Update, abstract_state, init_state
 from codea1.learn.values import (
     ValueBatch,
     ValueLoss,
     abstract_value_params,
     make_values,
     value_params,
-    value_shardings,
 )
 from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
@@ -59,10 +58,9 @@ class Critic:
         trunk = dataclasses.replace(policy, tie_word_embeddings=True)  # no head over the vocabulary
         graphdef, declared = qwen2.abstract(trunk)
         self._trunk_shardings = param_shardings(declared, mesh, TRAIN_RULES)
-        self._shardings = state_shardings(value_shardings(self._trunk_shardings, mesh), optimizer)
-        params = abstract_value_params(nnx.to_pure_dict(declared), trunk.hidden_size)
-        self.abstract_state = abstract_state(laid_out(params, self._shardings.params), optimizer, self._shardings)
-        params = self.abstract_state.params
+        shapes = laid_out(nnx.to_pure_dict(declared), self._trunk_shardings)
+        params = abstract_value_params(shapes, trunk.hidden_size, mesh)
+        self.abstract_state = abstract_state(params, optimizer)
         jitted = make_values(graphdef, mesh)
         self._values = {
             batch.tokens_BT.shape: Function(
@@ -84,7 +82,7 @@ class Critic:
         """Returns the state of a critic that starts from its policy's checkpoint with a value head of zeros."""
         trunk = start.place(self._trunk_shardings, self._policy.param_dtype)
         params = value_params(trunk, self._policy.hidden_size, self._mesh)
-        return init_state(params, self._optimizer, self._shardings)
+        return init_state(params, self._optimizer)
 
     def learn(
         self, state: TrainState, mini_batches: Sequence[MicroBatches], rate: float

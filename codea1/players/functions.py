@@ -17,7 +17,7 @@ from codea1.learn.log_probs import make_score
 from codea1.learn.losses import ObjectiveConfig
 from codea1.learn.optimizer import AdamWConfig
 from codea1.learn.surrogates import Clip
-from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state, state_shardings
+from codea1.learn.update import PolicyLoss, TrainState, Update, abstract_state
 from codea1.models import qwen2
 from codea1.models.at_rest import at_rest, has_forms_on, with_forms
 from codea1.models.config import PUBLISHED, SIZES, Qwen2Config, require_divisible
@@ -78,10 +78,9 @@ class PlayerFunctions:
             weight_decay=config.weight_decay,
             max_grad_norm=config.max_grad_norm,
         )
-        trained, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
-        self.shardings = state_shardings(trained, self.optimizer)
+        self.shardings, frozen = split(param_shardings(self._declared, mesh, TRAIN_RULES))
         # Of what never changes, but for the adapters of a frozen player.
-        self.base_shardings = frozen if self.learns or frozen else trained
+        self.base_shardings = frozen if self.learns or frozen else self.shardings
         self.engine = Engine(
             self._graphdef,
             self.model,
@@ -139,7 +138,7 @@ class PlayerFunctions:
         if start.adapters is None:
             return absent or {}
         checksum = start.checksum() if start.adapters.base.checksum else ""
-        return start.adapters.place(self.model, checksum, self.shardings.params, self.model.param_dtype, absent)
+        return start.adapters.place(self.model, checksum, self.shardings, self.model.param_dtype, absent)
 
     def restore_params(self, checkpoints: Checkpoints, step: int) -> Params:
         """Reads those that train, as they were at a checkpoint of a run."""
@@ -148,7 +147,7 @@ class PlayerFunctions:
     @cached_property
     def abstract_state(self) -> TrainState:
         """All that training changes, as shapes in its layout."""
-        return abstract_state(split(self.abstract_params)[0], self.optimizer, self.shardings)
+        return abstract_state(split(self.abstract_params)[0], self.optimizer)
 
     @property
     def abstract_states(self) -> dict[str, TrainState]:

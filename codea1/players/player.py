@@ -73,10 +73,10 @@ class Player(Policy):
         params: Params = {}  # those that are its own, not of a base that players share
         if functions.model.lora_rank:
             key = stream_key(seed, f"{functions.name}/adapters", 0)
-            drawn = initialise_adapters(functions.model, key, functions.shardings.params) if self.learns else None
+            drawn = initialise_adapters(functions.model, key, functions.shardings) if self.learns else None
             params = functions.place_adapters(start, absent=drawn)
         elif self.learns:
-            params = start.checkpoint().place(functions.shardings.params, functions.model.param_dtype)
+            params = start.checkpoint().place(functions.shardings, functions.model.param_dtype)
         # The base of adapters, and all weights of a frozen player without: neither ever changes.
         shared = [other.base for other in others if other.base and other._base_place == self._base_place]
         base = shared[0] if shared and functions.abstract_base else None
@@ -86,7 +86,7 @@ class Player(Policy):
         self.states: dict[str, TrainState] = {}
         self._reference: Params = {}
         if self.learns:
-            self.states[self.name] = init_state(params, functions.optimizer, functions.shardings)
+            self.states[self.name] = init_state(params, functions.optimizer)
             if has_reference(self._config):
                 self._reference = join(params, self.base)
         if functions.critic:

@@ -28,7 +28,7 @@ from codea1.lab.sft.tokenizer import make_tokenizer
 from codea1.lab.worlds.worlds import world_named
 from codea1.learn.batch import row_shapes, to_mesh
 from codea1.learn.optimizer import AdamWConfig, ScheduleConfig, learning_rate
-from codea1.learn.update import SKIPPED_STEPS, TrainState, Update, init_state, state_shardings
+from codea1.learn.update import SKIPPED_STEPS, TrainState, Update, abstract_state, init_state
 from codea1.models import huggingface, qwen2
 from codea1.models.config import Qwen2Config, SpecialIds, require_divisible, tiny_model
 from codea1.models.files import ModelFolder
@@ -40,7 +40,7 @@ from codea1.runs.metrics import MetricsWriter
 from codea1.runtime.compilations import compile_all
 from codea1.runtime.errors import BadInput
 from codea1.runtime.hosts import AgreedBadInput, Hosts
-from codea1.sharding import TRAIN_RULES, data_parallel, laid_out, make_mesh, param_shardings, require_multiple
+from codea1.sharding import TRAIN_RULES, data_parallel, make_mesh, param_shardings, require_multiple
 from codea1.training.progress import SUPERVISED_COLUMNS, Progress
 from codea1.training.setup import MADE_FOR, game_rules, made_for, questions_of, require_made_for
 
@@ -132,12 +132,11 @@ def train(config: Config, setup: Setup, folder: RunFolder, hosts: Hosts) -> Trai
             metrics = stack.enter_context(MetricsWriter(folder, last_step=-1))  # without those of one that was cut off
             progress = stack.enter_context(Progress(sft.steps, every=50, columns=SUPERVISED_COLUMNS))
             progress.note("compiling")
-        shardings = state_shardings(param_shardings(abstract, mesh, TRAIN_RULES), optimizer)
-        state = init_state(setup.params(shardings.params), optimizer, shardings)
+        state = init_state(setup.params(param_shardings(abstract, mesh, TRAIN_RULES)), optimizer)
         rows = row_shapes(sft.row_lengths, sft.length, sft.micro_batch_size, multiple=data_parallel(mesh))
         loss = SupervisedLoss(graphdef, config.model.log_prob_chunk)
         shapes = [abstract_supervised_batch(shape, mesh) for shape in rows]
-        update = Update(loss, optimizer, laid_out(state, shardings), shapes)
+        update = Update(loss, optimizer, abstract_state(state.params, optimizer), shapes)
         compile_all(update.functions)
 
         def batches_of(step: int) -> list[SupervisedBatch]:

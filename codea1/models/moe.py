@@ -16,7 +16,7 @@ from jax.typing import DTypeLike
 from jaxtyping import Bool, Float, Float32, Int, Int32, Integer
 
 from codea1.models.config import Qwen2Config
-from codea1.models.weights import gathered, own_rows, product, rows_of_all
+from codea1.models.weights import gathered, product
 from codea1.sharding import EMBED_AXIS, TENSOR_AXIS, Array, mesh_of, on_each_device
 
 _BLOCK = 32  # rows of one expert that a CPU multiplies at once
@@ -83,8 +83,9 @@ def mixed(
             flat = [x.reshape(-1, x.shape[-1]) for x in rows]
             return _of_experts(flat, kernels, jnp.int32(0), config)
         number = jax.lax.axis_index(EMBED_AXIS) * jax.lax.axis_size(TENSOR_AXIS) + jax.lax.axis_index(TENSOR_AXIS)
-        y_XD = _of_experts([*map(rows_of_all, rows)], kernels, number * len(kernels[0]), config)
-        return jax.lax.psum(own_rows(y_XD), TENSOR_AXIS)
+        flat = [jax.lax.all_gather(x, EMBED_AXIS, tiled=True).reshape(-1, x.shape[-1]) for x in rows]
+        y_XD = _of_experts(flat, kernels, number * len(kernels[0]), config)
+        return jax.lax.psum(jax.lax.psum_scatter(y_XD, EMBED_AXIS, tiled=True), TENSOR_AXIS)
 
     def of_device(x_BTD: Array, chosen_BTc: Array, weight_BTc: Array, *kernels: Array) -> Array:
         rows = x_BTD, chosen_BTc, weight_BTc
@@ -101,9 +102,9 @@ def mixed(
             return padded.reshape(parts, 1, part, -1)
 
         # What a part needs for its gradients is computed again.
-        step = jax.checkpoint(lambda _, part: (None, of_rows(kernels, *part)), prevent_cse=False)
+        of_part = jax.checkpoint(lambda part: of_rows(kernels, *part), prevent_cse=False)
         none = config.num_experts
-        y_UXD = jax.lax.scan(step, None, (cut(x_BTD, 0), cut(chosen_BTc, none), cut(weight_BTc, 0)))[1]
+        y_UXD = jax.lax.map(of_part, (cut(x_BTD, 0), cut(chosen_BTc, none), cut(weight_BTc, 0)))
         return y_UXD.reshape(parts * part, -1)[:length].reshape(x_BTD.shape)
 
     rows, experts = ("batch", None, None), ("experts", None, None)
@@ -235,18 +236,9 @@ def _product_of_blocks(
     rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], expert_U: Int32[Array, " U"], dtype: DTypeLike
 ) -> Float[Array, "n O"]:
     """Multiplies blocks of rows by the kernels of their experts, in `dtype`."""
-    return _blocks_forward(rows_nE, kernel_eEO, expert_U, dtype)[0]
-
-
-def _blocks_forward(
-    rows_nE: Float[Array, "n E"], kernel_eEO: Float[Array, "e E O"], expert_U: Int32[Array, " U"], dtype: DTypeLike
-) -> tuple[Float[Array, "n O"], tuple]:
-    def times_kernel(_: None, block: tuple[Array, Array]) -> tuple[None, Array]:
-        rows_bE, expert = block
-        return None, product(rows_bE, kernel_eEO[expert], dtype)
-
-    _, y_UbO = jax.lax.scan(times_kernel, None, (rows_nE.reshape(len(expert_U), -1, rows_nE.shape[1]), expert_U))
-    return y_UbO.reshape(len(rows_nE), -1), (rows_nE, kernel_eEO, expert_U)
+    blocks = rows_nE.reshape(len(expert_U), -1, rows_nE.shape[1]), expert_U
+    y_UbO = jax.lax.map(lambda block: product(block[0], kernel_eEO[block[1]], dtype), blocks)
+    return y_UbO.reshape(len(rows_nE), -1)
 
 
 def _blocks_backward(dtype: DTypeLike, residuals: tuple, y_bar_nO: Float[Array, "n O"]) -> tuple[Array, Array, None]:
@@ -263,4 +255,4 @@ def _blocks_backward(dtype: DTypeLike, residuals: tuple, y_bar_nO: Float[Array, 
     return rows_bar_UbE.reshape(rows_nE.shape), kernel_bar_eEO.astype(kernel_eEO.dtype), None
 
 
-_product_of_blocks.defvjp(_blocks_forward, _blocks_backward)
+_product_of_blocks.defvjp(lambda *factors: (_product_of_blocks(*factors), factors[:3]), _blocks_backward)

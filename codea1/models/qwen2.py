@@ -39,7 +39,6 @@ from codea1.models.weights import (
     gathered,
     has_forms,
     look_up,
-    low_rank,
     product,
     product_of_few,
     rounded,
@@ -103,7 +102,10 @@ def project(
         y = dense(x, kernel, axes, config.dtype, contracted)
     if config.lora_rank:
         a, b = (getattr(module, f"{name}_lora_{factor}")[...] for factor in "ab")
-        y += low_rank(x, a, b, axes, config.dtype, contracted, config.lora_alpha / config.lora_rank)
+        scaled_BTr = (
+            config.lora_alpha / config.lora_rank * dense(x, a, (*axes[:contracted], "rank"), config.dtype, contracted)
+        )
+        y += dense(scaled_BTr, b, ("rank", *axes[contracted:]), config.dtype)
     return checkpoint_name(y, PROJECTION)
 
 

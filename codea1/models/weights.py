@@ -27,19 +27,6 @@ def gathered(weight: Float[Array, "..."], axes: Axes, dtype: DTypeLike) -> Float
     return constrain(weight.astype(dtype), *axes)
 
 
-def rows_of_all(x_BTD: Num[Array, "B T D"]) -> Num[Array, "X D"]:
-    """Returns the rows of all devices along "embed", on each of them; for functions of `on_each_device`.
-
-    With `own_rows` it is for weights that stay where they lie while rows move, as experts do.
-    """
-    return jax.lax.all_gather(x_BTD, EMBED_AXIS, tiled=True).reshape(-1, x_BTD.shape[-1])
-
-
-def own_rows(part_XD: Float32[Array, "X D"]) -> Float32[Array, "Y D"]:
-    """Returns this device's rows of the sum over devices of what each of them computed for the rows of all."""
-    return jax.lax.psum_scatter(part_XD, EMBED_AXIS, tiled=True)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def rounded(weight: Float[Array, "*weight"], dtype: DTypeLike) -> Float32[Array, "*weight"]:
     """Returns a weight that is broadcast, in float32 with the values that it has in `dtype`.
@@ -241,20 +228,6 @@ def _bits(x: Array) -> Array:
 
 def _of_bits(x: Array, dtype: DTypeLike) -> Array:
     return jax.lax.bitcast_convert_type(x, dtype) if x.dtype == jnp.uint16 else x
-
-
-def low_rank(
-    x: Float[Array, "B T *E"],
-    a: Float[Array, "*E r"],
-    b: Float[Array, "r ..."],
-    axes: Axes,
-    dtype: DTypeLike,
-    contracted: int,
-    scale: float,
-) -> Float[Array, "B T *O"]:
-    """Multiplies x by a, b and a scale: what an adapter adds to `dense`."""
-    x_BTr = dense(x, a, (*axes[:contracted], "rank"), dtype, contracted)
-    return dense(scale * x_BTr, b, ("rank", *axes[contracted:]), dtype)
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(2, 3))

@@ -53,12 +53,10 @@ def token_log_probs(
       dtype: of products with the head; that of the hidden states if None.
       head_learns: whether the head gets a gradient.
     """
-    chunks = _Chunks(tokens_BT, chunk_length)
     whole_VD = _gather(head_Vd, dtype or hidden_BTD.dtype, gathered_over)
 
-    def score(
-        hidden_BCD: Float[Array, "B C D"], targets_BC: Int[Array, "B C"]
-    ) -> tuple[Float[Array, "B C"], Float[Array, "B C"]]:
+    def score(chunk: tuple[Array, Array]) -> tuple[Float[Array, "B C"], Float[Array, "B C"]]:
+        hidden_BCD, targets_BC = chunk
         logits_BCV = logits(whole_VD, hidden_BCD) / temperature
         normaliser_BC = jax.nn.logsumexp(logits_BCV, axis=-1)
         target_BC = jnp.sum(jnp.where(_is_target(logits_BCV, targets_BC), logits_BCV, 0.0), axis=-1)
@@ -67,9 +65,9 @@ def token_log_probs(
         mean_BC = jnp.einsum("BCV,BCV->BC", p_BCV, logits_BCV, precision="highest")
         return target_BC - normaliser_BC, normaliser_BC - mean_BC
 
-    inputs = chunks.split(hidden_BTD[:, :-1]), chunks.split(tokens_BT[:, 1:])
-    _, scores = jax.lax.scan(lambda _, chunk: ((), score(*chunk)), (), inputs)
-    log_probs_BT, entropy_BT = (jnp.pad(chunks.join(part), ((0, 0), (1, 0))) for part in scores)
+    scores = jax.lax.map(score, tuple(_in_chunks(x, chunk_length) for x in (hidden_BTD[:, :-1], tokens_BT[:, 1:])))
+    positions = tokens_BT.shape[1] - 1
+    log_probs_BT, entropy_BT = (jnp.pad(_joined(part, positions), ((0, 0), (1, 0))) for part in scores)
     return log_probs_BT, entropy_BT
 
 
@@ -91,7 +89,7 @@ def _backward(
     By logit z_j: a (1[j is the target] - p_j) - b p_j (log p_j + H), over the temperature.
     """
     head_Vd, hidden_BTD, tokens_BT, temperature, entropy_BT = residuals
-    chunks, dtype = _Chunks(tokens_BT, chunk_length), dtype or hidden_BTD.dtype
+    dtype = dtype or hidden_BTD.dtype
     whole_VD = _gather(head_Vd, dtype, gathered_over)
 
     def step(
@@ -111,10 +109,10 @@ def _backward(
 
     parts = hidden_BTD[:, :-1], *(x_BT[:, 1:] for x_BT in (tokens_BT, entropy_BT, *bars))
     zeros_VD = jnp.zeros(whole_VD.shape, jnp.float32) if head_learns else None
-    head_bar_Vd, hidden_bar_UBCD = jax.lax.scan(step, zeros_VD, tuple(map(chunks.split, parts)))
+    head_bar_Vd, hidden_bar_UBCD = jax.lax.scan(step, zeros_VD, tuple(_in_chunks(part, chunk_length) for part in parts))
     if head_learns and gathered_over:
         head_bar_Vd = jax.lax.psum_scatter(head_bar_Vd, gathered_over, scatter_dimension=1, tiled=True)
-    hidden_bar_BTD = jnp.pad(chunks.join(hidden_bar_UBCD), ((0, 0), (0, 1), (0, 0)))
+    hidden_bar_BTD = jnp.pad(_joined(hidden_bar_UBCD, tokens_BT.shape[1] - 1), ((0, 0), (0, 1), (0, 0)))
     return None if head_bar_Vd is None else head_bar_Vd.astype(head_Vd.dtype), hidden_bar_BTD, None, None
 
 
@@ -131,24 +129,19 @@ def _is_target(logits_BCV: Float[Array, "B C V"], targets_BC: Int[Array, "B C"])
     return jnp.arange(logits_BCV.shape[-1]) == targets_BC[..., None]
 
 
-class _Chunks:
-    """How the T - 1 positions that predict a token are cut into equal chunks, the last of which is padded."""
+def _in_chunks(x: Shaped[Array, "B t *inner"], most: int) -> Shaped[Array, "U B C *inner"]:
+    """Returns positions that predict a token cut into equal chunks, one after another; the last is padded."""
+    B, positions, *inner = x.shape
+    count = -(-positions // most)
+    length = -(-positions // count)
+    x = jnp.pad(x, ((0, 0), (0, count * length - positions)) + ((0, 0),) * len(inner))
+    return jnp.moveaxis(x.reshape(B, count, length, *inner), 1, 0)
 
-    def __init__(self, tokens_BT: Int[Array, "B T"], most: int) -> None:
-        self._positions = tokens_BT.shape[1] - 1
-        self._count = -(-self._positions // most)
-        self._length = -(-self._positions // self._count)
 
-    def split(self, x: Shaped[Array, "B t *inner"]) -> Shaped[Array, "U B C *inner"]:
-        """Returns the chunks, one after another."""
-        padding = self._count * self._length - self._positions
-        x = jnp.pad(x, ((0, 0), (0, padding)) + ((0, 0),) * (x.ndim - 2))
-        return jnp.moveaxis(x.reshape(len(x), self._count, self._length, *x.shape[2:]), 1, 0)
-
-    def join(self, x: Shaped[Array, "U B C *inner"]) -> Shaped[Array, "B t *inner"]:
-        """Returns what `split` cut."""
-        x = jnp.moveaxis(x, 0, 1)
-        return x.reshape(len(x), self._count * self._length, *x.shape[3:])[:, : self._positions]
+def _joined(x: Shaped[Array, "U B C *inner"], positions: int) -> Shaped[Array, "B t *inner"]:
+    """Returns what `_in_chunks` cut."""
+    x = jnp.moveaxis(x, 0, 1)
+    return x.reshape(len(x), -1, *x.shape[3:])[:, :positions]
 
 
 def model_log_probs(

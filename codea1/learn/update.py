@@ -222,16 +222,9 @@ class PolicyLoss:
         old_log_probs_BT = jnp.where(
             batch.old_source_B1 == OldLogProbs.UPDATE, jax.lax.stop_gradient(log_probs_BT), batch.old_log_probs_BT
         )
-        loss_BT, diagnostics = objective_loss(
-            inside(log_probs_BT),
-            inside(entropy_BT),
-            inside(old_log_probs_BT),
-            inside(batch.sampler_log_probs_BT),
-            None if batch.ref_log_probs_BT is None else inside(batch.ref_log_probs_BT),
-            inside(batch.advantages_BT),
-            batch.row_responses_BT,
-            self.objective,
-        )
+        compared = old_log_probs_BT, batch.sampler_log_probs_BT, batch.ref_log_probs_BT
+        values = jax.tree.map(inside, (log_probs_BT, entropy_BT, *compared, batch.advantages_BT))
+        loss_BT, diagnostics = objective_loss(*values, batch.row_responses_BT, self.objective)
         diagnostics = jax.tree.map(inside, diagnostics)
         if routing is not None:
             assert routing.balance is not None

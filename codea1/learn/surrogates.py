@@ -50,16 +50,10 @@ def ppo(
     and for A < 0 at most -A c (Schulman et al. 2017; dual clip: Ye et al. 2020; clip-higher: Yu et al. 2025).
     """
     log_ratio_BT = bounded_log_ratio(log_probs_BT, old_log_probs_BT)
-    unclipped_BT, clipped_BT = _with_and_without_clip(log_ratio_BT, advantages_BT, clip)
-    pessimistic_BT = jnp.maximum(unclipped_BT, clipped_BT)
+    pessimistic_BT, diagnostics = _pessimistic(log_ratio_BT, advantages_BT, clip)
     ceiling_BT = -advantages_BT * clip.dual
-    loss_BT = jnp.where(advantages_BT < 0, jnp.minimum(pessimistic_BT, ceiling_BT), pessimistic_BT)
-    diagnostics = {
-        **_clip_fractions(unclipped_BT, clipped_BT, advantages_BT),
-        "dual_clip_fraction": (pessimistic_BT > ceiling_BT) & (advantages_BT < 0),
-        **_ratio_diagnostics(log_ratio_BT),
-    }
-    return loss_BT, jax.lax.stop_gradient(diagnostics)
+    diagnostics["dual_clip_fraction"] = (pessimistic_BT > ceiling_BT) & (advantages_BT < 0)
+    return jnp.where(advantages_BT < 0, jnp.minimum(pessimistic_BT, ceiling_BT), pessimistic_BT), diagnostics
 
 
 def gspo(
@@ -81,9 +75,7 @@ def gspo(
     mean_BT = _response_sums(differences_BT, responses_BT) / jnp.maximum(lengths_BT, 1)
     own_BT = log_probs_BT - jax.lax.stop_gradient(log_probs_BT)  # 0, with the token's gradient
     log_ratio_BT = jnp.clip(mean_BT, -LOG_RATIO_BOUND, LOG_RATIO_BOUND) + own_BT
-    unclipped_BT, clipped_BT = _with_and_without_clip(log_ratio_BT, advantages_BT, clip)
-    diagnostics = {**_clip_fractions(unclipped_BT, clipped_BT, advantages_BT), **_ratio_diagnostics(log_ratio_BT)}
-    return jnp.maximum(unclipped_BT, clipped_BT), jax.lax.stop_gradient(diagnostics)
+    return _pessimistic(log_ratio_BT, advantages_BT, clip)
 
 
 def cispo(
@@ -106,7 +98,7 @@ def cispo(
         "clip_fraction_low": ratio_BT < 1.0 - clip.low,
         **_ratio_diagnostics(log_ratio_BT),
     }
-    return -weight_BT * advantages_BT * log_probs_BT, jax.lax.stop_gradient(diagnostics)
+    return -weight_BT * advantages_BT * log_probs_BT, diagnostics
 
 
 SURROGATES: dict[str, Surrogate] = {"ppo": ppo, "gspo": gspo, "cispo": cispo}
@@ -137,21 +129,19 @@ def _response_sums(values_BT: Float[Array, "B T"], responses_BT: Int[Array, "B T
     return values_BT
 
 
-def _with_and_without_clip(
+def _pessimistic(
     log_ratio_BT: Float[Array, "B T"], advantages_BT: Float[Array, "B T"], clip: Clip
-) -> tuple[Float[Array, "B T"], Float[Array, "B T"]]:
-    """Returns -A ratio and -A clip(ratio, 1 - low, 1 + high), the greater being the loss (Schulman et al. 2017, 7)."""
+) -> tuple[Float[Array, "B T"], Diagnostics]:
+    """Returns max(-A ratio, -A clip(ratio, 1 - low, 1 + high)) and its diagnostics (Schulman et al. 2017, 7)."""
     ratio_BT = jnp.exp(log_ratio_BT)
-    return -advantages_BT * ratio_BT, -advantages_BT * jnp.clip(ratio_BT, 1.0 - clip.low, 1.0 + clip.high)
-
-
-def _clip_fractions(
-    unclipped_BT: Float[Array, "B T"], clipped_BT: Float[Array, "B T"], advantages_BT: Float[Array, "B T"]
-) -> Diagnostics:
-    return {
+    unclipped_BT = -advantages_BT * ratio_BT
+    clipped_BT = -advantages_BT * jnp.clip(ratio_BT, 1.0 - clip.low, 1.0 + clip.high)
+    diagnostics = {
         "clip_fraction_high": (clipped_BT > unclipped_BT) & (advantages_BT > 0),
         "clip_fraction_low": (clipped_BT > unclipped_BT) & (advantages_BT < 0),
+        **_ratio_diagnostics(log_ratio_BT),
     }
+    return jnp.maximum(unclipped_BT, clipped_BT), diagnostics
 
 
 def _ratio_diagnostics(log_ratio_BT: Float[Array, "B T"]) -> Diagnostics:

@@ -258,18 +258,10 @@ def splash_attend(
     if packing is None:
         return on_each_device(local, (q_axes, kv_axes, kv_axes), q_axes)(q_BTHh, k_BTKh, v_BTKh)
 
-    def packed(
-        q_BTHh: Float[Array, "B T H h"],
-        k_BTKh: Float[Array, "B T K h"],
-        v_BTKh: Float[Array, "B T K h"],
-        *packing: Array,
-    ) -> Float[Array, "B T H h"]:
-        def of_row(row: list[Array]) -> Array:
-            q_1THh, k_1TKh, v_1TKh, *packing = row
-            return local(q_1THh, k_1TKh, v_1TKh, SplashPacking(*packing))
-
+    def packed(*arrays: Array) -> Float[Array, "B T H h"]:
         # One row after the other: the kernel takes the blocks of one.
-        return jax.lax.map(of_row, [x[:, None] for x in (q_BTHh, k_BTKh, v_BTKh, *packing)])[:, 0]
+        rows = [x[:, None] for x in arrays]
+        return jax.lax.map(lambda row: local(*row[:3], SplashPacking(*row[3:])), rows)[:, 0]
 
     axes = (q_axes, kv_axes, kv_axes, ("batch", None), ("batch", None), ("batch", None, None))
     arrays = packing.codes_BT, packing.prompts_BT, packing.reads_BQJ

@@ -7,6 +7,7 @@ A row holds one sequence, or, where prompts are shared, prompts without their la
 responses, each behind the last token of its prompt, which predicts it: so a prompt is computed once for its group.
 """
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -121,7 +122,7 @@ class MiniBatch:
 
     @property
     def samples(self) -> list[TrainSample]:
-        return [sample for group in self.groups for sample in group]
+        return list(itertools.chain(*self.groups))
 
     @property
     def repeated_prompts(self) -> list[int]:
@@ -140,7 +141,7 @@ def mini_batches(
     groups = _by_prompt([sample for sample in samples if sample.token_ids], layout.share_prompts)
     order = generator.permutation(len(groups))
     parts = [[groups[index] for index in part] for part in np.array_split(order, count) if part.size]
-    return [MiniBatch(part, _laid_out(part, layout)) for part in parts]
+    return [MiniBatch(part, micro_batches(list(itertools.chain(*part)), layout)) for part in parts]
 
 
 def micro_batches(samples: Sequence[TrainSample], layout: RowLayout) -> list[TrainBatch]:
@@ -152,11 +153,7 @@ def micro_batches(samples: Sequence[TrainSample], layout: RowLayout) -> list[Tra
     Raises ValueError when a sample is longer than every shape or has no prompt, its log_probs do not match its tokens,
     its advantage is not finite, or it has routes and another has none.
     """
-    return _laid_out(_by_prompt(samples, layout.share_prompts), layout)
-
-
-def _laid_out(groups: Sequence[list[TrainSample]], layout: RowLayout) -> list[TrainBatch]:
-    samples, shapes = [sample for group in groups for sample in group], layout.shapes
+    groups, shapes = _by_prompt(samples, layout.share_prompts), layout.shapes
     for sample in samples:
         if not sample.prompt_ids:
             raise ValueError("a sequence has no prompt, so its first token cannot be predicted")
@@ -294,19 +291,18 @@ def _rows(
             if pieces[-1] and not _fits(_parts([*pieces[-1], sample]), shapes[-1:]):
                 pieces.append([])
             pieces[-1].append(sample)
-    rows: list[list[list[TrainSample]]] = []
-    taken: list[np.ndarray] = []  # by the parts of what each row holds
-    into: list[Sequence[RowShape]] = []  # that each row must fit into
+    # What each row holds, the parts that this takes, and the shapes that the row must fit into.
+    rows: list[tuple[list[list[TrainSample]], np.ndarray, Sequence[RowShape]]] = []
     for parts, piece in sorted(((_parts(piece), piece) for piece in pieces), key=lambda item: -sum(item[0])):
-        row = next((row for row, fitting in enumerate(into) if _fits(taken[row] + parts, fitting)), len(rows))
-        if row == len(rows):
-            rows.append([])
-            taken.append(np.zeros(2, int))
+        row = next((row for row in rows if _fits(row[1] + parts, row[2])), None)
+        if row is None:
             longer = (shapes[kind:] for kind in range(len(shapes)))
-            into.append(next((some for some in longer if _fits(parts, some)), ()))
-        rows[row].append(piece)
-        taken[row] += parts
-    return rows
+            row = [], np.zeros(2, int), next((some for some in longer if _fits(parts, some)), ())
+            rows.append(row)
+        held, taken, _ = row
+        held.append(piece)
+        taken += parts  # in place
+    return [held for held, *_ in rows]
 
 
 def _train_batch(
@@ -322,7 +318,11 @@ def _train_batch(
     weights_BT, advantages_BT, rewards_BT, log_probs_BT = (np.zeros(size, np.float32) for _ in range(4))
     positions_BT, responses_BT = np.zeros(size, np.int32), np.zeros(size, np.int32)
     prompts_BT = np.full(size, -1, np.int32)
-    routes_BTLc = _no_routes(size, rows)
+    routes = rows[0][0][0].routes
+    # Of padding: no expert.
+    routes_BTLc = (
+        None if routes is None else np.full((*size, *routes.shape[1:]), np.iinfo(routes.dtype).max, routes.dtype)
+    )
     for row, groups in enumerate(rows):
         end = 0
         for number, group in enumerate(groups):
@@ -365,9 +365,3 @@ def _train_batch(
         packing=packing,
         routes_BTLc=routes_BTLc,
     )
-
-
-def _no_routes(size: tuple[int, int], rows: Sequence[Sequence[Sequence[TrainSample]]]) -> np.ndarray | None:
-    """Returns routes [B, T, L, c] of no expert where the samples have routes; None where they have none."""
-    routes = rows[0][0][0].routes
-    return None if routes is None else np.full((*size, *routes.shape[1:]), np.iinfo(routes.dtype).max, routes.dtype)

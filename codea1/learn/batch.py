@@ -319,10 +319,9 @@ def _train_batch(
     positions_BT, responses_BT = np.zeros(size, np.int32), np.zeros(size, np.int32)
     prompts_BT = np.full(size, -1, np.int32)
     routes = rows[0][0][0].routes
-    # Of padding: no expert.
-    routes_BTLc = (
-        None if routes is None else np.full((*size, *routes.shape[1:]), np.iinfo(routes.dtype).max, routes.dtype)
-    )
+    routes_BTLc = None
+    if routes is not None:  # of no expert where nothing lies
+        routes_BTLc = np.full((*size, *routes.shape[1:]), np.iinfo(routes.dtype).max, routes.dtype)
     for row, groups in enumerate(rows):
         end = 0
         for number, group in enumerate(groups):

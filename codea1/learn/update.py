@@ -84,20 +84,14 @@ def abstract_gradients(params: Params) -> Params:
     Of several replicas each has its own, [R, ...]: they lie in different slices, whose network is slow, and are added
     once a step instead of once a micro-batch.
     """
-    replicas = _replicas(jax.tree.leaves(params)[0].sharding)
+    mesh = jax.tree.leaves(params)[0].sharding.mesh
+    replicas = mesh.shape["replica"]
+
+    def layout(sharding: NamedSharding) -> NamedSharding:
+        return NamedSharding(mesh, PartitionSpec("replica", *sharding.spec)) if replicas > 1 else sharding
+
     shapes = jax.eval_shape(functools.partial(_zeros, replicas=replicas), params)
-    return laid_out(shapes, jax.tree.map(lambda p: _of_each_replica(p.sharding), params))
-
-
-def _replicas(sharding: NamedSharding) -> int:
-    return sharding.mesh.shape["replica"]
-
-
-def _of_each_replica(sharding: NamedSharding) -> NamedSharding:
-    """Returns the layout of a parameter's gradients from its own."""
-    if _replicas(sharding) == 1:
-        return sharding
-    return NamedSharding(sharding.mesh, PartitionSpec("replica", *sharding.spec))
+    return laid_out(shapes, jax.tree.map(lambda p: layout(p.sharding), params))
 
 
 class Update:
@@ -124,9 +118,9 @@ class Update:
           prefix: of the functions' names.
         """
         frozen = frozen or {}
-        leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: x.sharding, (state, frozen)))
-        zeros, accumulate, apply = _jitted(micro_loss, optimizer, tuple(leaves), structure)
         gradients = abstract_gradients(state.params)
+        leaves, structure = jax.tree.flatten(jax.tree.map(lambda x: x.sharding, (state, frozen, gradients)))
+        zeros, accumulate, apply = _jitted(micro_loss, optimizer, tuple(leaves), structure)
         rate = jax.ShapeDtypeStruct((), jnp.float32)
 
         def function(kind: str, sizes: str, jitted: Callable, *arguments: Any) -> Function:
@@ -245,11 +239,9 @@ def _jitted(
     structure: jax.tree_util.PyTreeDef,
 ) -> tuple[Callable, Callable, Callable]:
     """Returns the jitted `_zeros`, `_accumulate` and `_apply`, the same ones for equal arguments."""
-    shardings, frozen = jax.tree.unflatten(structure, sharding_leaves)
+    shardings, frozen, of_gradients = jax.tree.unflatten(structure, sharding_leaves)
     replicated = shardings.step
-    by_rows = batch_sharding(replicated.mesh)
-    of_gradients = jax.tree.map(_of_each_replica, shardings.params)
-    replicas = _replicas(replicated)
+    by_rows, replicas = batch_sharding(replicated.mesh), replicated.mesh.shape["replica"]
     on_device = functools.partial(_accumulate, micro_loss)
     accumulate = jax.jit(
         _on_each_replica(on_device, replicated.mesh) if replicas > 1 else on_device,

@@ -70,9 +70,6 @@ class Tensor:
         outputs = math.prod(shape[self.inputs :])
         return (outputs, math.prod(shape[: self.inputs])) if self.inputs else (outputs,)
 
-    def from_stored(self, x: np.ndarray, shape: Shape) -> np.ndarray:
-        return x if self.inputs is None else x.T.reshape(shape)
-
 
 TENSORS = {
     "embedding": Tensor("model.embed_tokens.weight", None),
@@ -162,8 +159,10 @@ class StoredTensors:
         is_stacked = _STACKED_EXPERTS["layers.mlp.down_experts"].name_of([0]) in self._entries
         self._tensors = {**TENSORS, **(_STACKED_EXPERTS if is_stacked else {})}
         _check(self._where, self._entries, {path: (self._tensors[path], shape) for path, shape in shapes.items()})
-        if self._tied_head and not _is_alike(self._tied_head, self._entries[_EMBEDDING.name]):
-            raise self._other_head()
+        if head := self._tied_head:
+            table = self._entries[_EMBEDDING.name]
+            if (head.dtype, head.shape) != (table.dtype, table.shape):
+                raise self._other_head()
 
     def place(self, shardings: Mapping[str, jax.sharding.Sharding], dtype: DTypeLike) -> dict[str, jax.Array]:
         """Returns the parameters by path, each as its sharding says, in `dtype`."""
@@ -218,7 +217,8 @@ class StoredTensors:
             for (entry, _), content in zip(ranges, read(ranges), strict=True):
                 if tensor is _EMBEDDING and self._tied_head and read([(self._tied_head, 0)]) != [content]:
                     raise self._other_head()
-                yield tensor.from_stored(np.frombuffer(content, entry.jax_dtype).reshape(stored), part)
+                rows = np.frombuffer(content, entry.jax_dtype).reshape(stored)
+                yield rows if tensor.inputs is None else rows.T.reshape(part)
 
     def _other_head(self) -> BadInput:
         return BadInput(
@@ -273,10 +273,6 @@ def _dtype(where: str, entries: dict[str, Entry]) -> str:
     if not entries:
         raise BadInput(f"{where}: there are no tensors.")
     return jnp.result_type(*{entry.jax_dtype for entry in entries.values()}).name
-
-
-def _is_alike(tensor: Entry, other: Entry) -> bool:
-    return (tensor.dtype, tensor.shape) == (other.dtype, other.shape)
 
 
 def _check(where: str, entries: dict[str, Entry], parameters: Mapping[str, tuple[Tensor, Shape]]) -> None:

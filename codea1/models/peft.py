@@ -20,7 +20,6 @@ from codea1.models.config import Qwen2Config
 from codea1.models.files import ModelFolder
 from codea1.models.huggingface import TENSORS, StoredTensors, parameter_shapes
 from codea1.models.qwen2 import Params
-from codea1.models.safetensors_header import Shape
 from codea1.runtime.errors import BadInput
 
 CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
@@ -138,7 +137,8 @@ class Adapters:
         """
         self.require_base(checksum)
         where = flatten_dict(shardings, sep=".")
-        shapes = _shapes(config, self.rank)
+        every = parameter_shapes(dataclasses.replace(config, lora_rank=self.rank))
+        shapes = {path: shape for path, shape in every.items() if "_lora_" in path}
         if beyond := self._modules - {MODULES[linear_of(path)] for path in shapes}:
             raise BadInput(
                 f"{self._folder.file(CONFIG)}: target_modules lists {', '.join(sorted(beyond))}, but a mixture of "
@@ -160,13 +160,13 @@ class Adapters:
         """Returns what a second half is multiplied by, layer by layer; 1 for a first half."""
         if path.endswith("_a"):
             return [1.0]
-        names = [TENSORS[path].name.format(layer=layer) for layer in range(num_layers)]
-        modules = [name.removeprefix("base_model.model.").removesuffix(".lora_B.weight") for name in names]
-        return [self._rank_factor * self._alpha_factor(module) for module in modules]
-
-    def _alpha_factor(self, module: str) -> float:
-        alphas = (alpha for pattern, alpha in self._alphas.items() if pattern.match(module))
-        return next((alpha / self.alpha for alpha in alphas), 1.0)
+        factors = []
+        for layer in range(num_layers):
+            name = TENSORS[path].name_of([layer])
+            module = name.removeprefix("base_model.model.").removesuffix(".lora_B.weight")
+            alphas = (alpha for pattern, alpha in self._alphas.items() if pattern.match(module))
+            factors.append(self._rank_factor * next((alpha / self.alpha for alpha in alphas), 1.0))
+        return factors
 
 
 def _alpha_pattern(path: str, raw: Any) -> dict[re.Pattern[str], float]:
@@ -184,9 +184,3 @@ def _multiplied(half: jax.Array, factors: jax.Array) -> jax.Array:
 def linear_of(path: str) -> str:
     """Returns the path of an adapter's half without its ending."""
     return path.rpartition("_lora_")[0]
-
-
-def _shapes(config: Qwen2Config, rank: int) -> dict[str, Shape]:
-    """Returns the shapes of adapters on all linear layers by path."""
-    every = parameter_shapes(dataclasses.replace(config, lora_rank=rank))
-    return {path: shape for path, shape in every.items() if "_lora_" in path}

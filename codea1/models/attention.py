@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,9 +92,7 @@ class Packing:
         return SplashPacking(codes_BT, whole.prompts_BT, reads_BQJ.astype(jnp.int8))
 
 
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True)
-class SplashPacking:
+class SplashPacking(NamedTuple):
     """A Packing for the kernel, of rows padded to its blocks."""
 
     codes_BT: Int32[Array, "B T"]  # the query's place, its place in its response, and where the row's responses begin
@@ -264,8 +262,7 @@ def splash_attend(
         return jax.lax.map(lambda row: local(*row[:3], SplashPacking(*row[3:])), rows)[:, 0]
 
     axes = (q_axes, kv_axes, kv_axes, ("batch", None), ("batch", None), ("batch", None, None))
-    arrays = packing.codes_BT, packing.prompts_BT, packing.reads_BQJ
-    return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *arrays)
+    return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *packing)
 
 
 def _splash_on_one_device(

@@ -1,4 +1,4 @@
-"""AdamW with global-norm clipping, and the learning-rate schedule.
+"""AdamW and the learning-rate schedule.
 
 The learning rate is an argument of every update, not a part of the optimizer state: the schedule advances once per
 training step while a training step makes several updates, and one compiled update can serve two players whose
@@ -8,15 +8,8 @@ learning rates differ.
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import optax
-from jaxtyping import Float
-
-from codea1.models.qwen2 import Params
-from codea1.sharding import Array
 
 DECAYS: dict[str, Callable[[float], float]] = {  # factors of the peak, by what of the decay has passed, from 0 to 1
     "cosine": lambda progress: 0.5 * (1.0 + math.cos(math.pi * progress)),
@@ -61,27 +54,8 @@ def learning_rate(step: int, schedule: ScheduleConfig) -> float:
 
 
 def make_optimizer(config: AdamWConfig) -> optax.GradientTransformation:
-    """Returns AdamW without its learning rate: it gives the direction that `descend` scales."""
+    """Returns AdamW without its learning rate: it gives the direction that an update scales."""
     return optax.chain(
         optax.scale_by_adam(b1=config.beta1, b2=config.beta2, eps=config.epsilon),
         optax.add_decayed_weights(config.weight_decay),
     )
-
-
-def clip_by_norm(gradients: Params, norm: Float[Array, ""], max_norm: float) -> Params:
-    """Returns gradients scaled so that their global norm, given as `norm`, is at most `max_norm`."""
-    scale = jnp.minimum(1.0, max_norm / jnp.maximum(norm, 1e-16))
-    return jax.tree.map(lambda g: g * scale, gradients)
-
-
-def descend(
-    optimizer: optax.GradientTransformation,
-    gradients: Params,
-    opt_state: Any,
-    params: Params,
-    rate: Float[Array, ""] | float,
-) -> tuple[Params, Any, Params]:
-    """Takes one step against the gradients. Returns (updates that were added, new optimizer state, new params)."""
-    directions, opt_state = optimizer.update(gradients, opt_state, params)
-    updates = jax.tree.map(lambda d: -rate * d, directions)
-    return updates, opt_state, optax.apply_updates(params, updates)

@@ -26,7 +26,7 @@ from jaxtyping import Float, Float32, Shaped
 from codea1.learn.batch import OldLogProbs, TrainBatch, batch_sharding, rows_of
 from codea1.learn.log_probs import model_log_probs
 from codea1.learn.losses import ObjectiveConfig, objective_loss
-from codea1.learn.optimizer import AdamWConfig, clip_by_norm, descend, make_optimizer
+from codea1.learn.optimizer import AdamWConfig, make_optimizer
 from codea1.models.lora import join
 from codea1.models.qwen2 import Params
 from codea1.runtime.compilations import Function
@@ -307,6 +307,8 @@ def _apply(
 ) -> tuple[TrainState, DeviceMetrics]:
     """Returns the state after one step of AdamW, or the state as it was when that step cannot be taken.
 
+    The gradients are scaled so that their global norm is at most `max_grad_norm`.
+
     It cannot where the norm of the gradients or of the new parameters, in float32, is not finite. That holds of NaN,
     and of parameters that explode: from about 1e19 on their squares overflow.
 
@@ -318,10 +320,11 @@ def _apply(
     grad_norm = optax.tree.norm(gradients)
 
     def step(state: TrainState, gradients: Params) -> tuple[Params, TrainState]:
-        clipped = clip_by_norm(gradients, grad_norm, optimizer.max_grad_norm)
-        transform = make_optimizer(optimizer)
-        updates, opt_state, params = descend(transform, clipped, state.opt_state, state.params, learning_rate)
-        return updates, TrainState(state.step + 1, params, opt_state)
+        scale = jnp.minimum(1.0, optimizer.max_grad_norm / jnp.maximum(grad_norm, 1e-16))
+        clipped = jax.tree.map(lambda g: g * scale, gradients)
+        directions, opt_state = make_optimizer(optimizer).update(clipped, state.opt_state, state.params)
+        updates = jax.tree.map(lambda d: -learning_rate * d, directions)
+        return updates, TrainState(state.step + 1, optax.apply_updates(state.params, updates), opt_state)
 
     is_finite = jnp.isfinite(grad_norm) & jnp.isfinite(float32_norm(step(state, gradients)[1].params))
     # Computed once, old and new state would both wait in memory for the norm: the barrier keeps XLA from merging them.

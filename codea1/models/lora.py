@@ -13,8 +13,6 @@ from codea1.models import qwen2
 from codea1.models.config import Qwen2Config
 from codea1.models.qwen2 import Params
 
-_A, _B = "_lora_a", "_lora_b"
-
 
 def split(tree: Any) -> tuple[Any, Any]:
     """Returns, of anything shaped like parameters, what trains and what is frozen.
@@ -22,7 +20,7 @@ def split(tree: Any) -> tuple[Any, Any]:
     Those are the adapters and the base; or everything and nothing, where there are no adapters.
     """
     flat = flatten_dict(tree)
-    adapters = {path: x for path, x in flat.items() if path[-1].endswith((_A, _B))}
+    adapters = {path: x for path, x in flat.items() if path[-1].endswith(("_lora_a", "_lora_b"))}
     if not adapters:
         return tree, {}
     return unflatten_dict(adapters), unflatten_dict({path: x for path, x in flat.items() if path not in adapters})

@@ -22,6 +22,7 @@ from codea1.models.huggingface import TENSORS, StoredTensors, parameter_shapes
 from codea1.models.qwen2 import Params
 from codea1.runtime.errors import BadInput
 
+# A folder with the first is one of adapters, on a base that lies elsewhere.
 CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "base.json"
 
 # Of the linear layers, by the path of the kernel without its ending: PEFT's name.
@@ -49,11 +50,6 @@ class Base(NamedTuple):
 
     name: str  # its folder, or another name
     checksum: str | None  # of `huggingface.Checkpoint`; None where it is not known, as PEFT does not
-
-
-def holds_adapters(folder: ModelFolder) -> bool:
-    """Returns whether a folder is one of adapters, on a base that lies elsewhere."""
-    return CONFIG in folder.names()
 
 
 class Adapters:

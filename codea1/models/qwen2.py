@@ -154,21 +154,17 @@ class Attention(nnx.Module):
     ) -> tuple[Float[Array, "B T D"], Cache | None]:
         dtype, theta = self.config.activations, self.config.rope_theta
 
-        def of_input(name: str, heads: str) -> Float[Array, "B T H h"]:
+        def heads_of(name: str, heads: str) -> Float[Array, "B T H h"]:
             y_BTHh = project(self, name, x_BTD, ("embed", heads, "head_dim"))
             if self.config.qkv_bias:
                 bias = rounded(getattr(self, f"{name}_bias")[...], dtype)
                 y_BTHh = (y_BTHh.astype(jnp.float32) + bias).astype(dtype)
             return constrain(y_BTHh, "batch", None, heads, "head_dim")
 
-        def rotate(y_BTHh: Float[Array, "B T H h"], name: str) -> Float[Array, "B T H h"]:
-            if self.config.qk_norm:
-                y_BTHh = getattr(self, f"{name}_norm")(y_BTHh)
-            return rope(y_BTHh, positions_BT, theta)
-
-        q_BTHh = rotate(of_input("q", "heads"), "q")
-        k_BTKh = rotate(of_input("k", "kv_heads"), "k")
-        v_BTKh = of_input("v", "kv_heads")
+        q_BTHh, k_BTKh, v_BTKh = heads_of("q", "heads"), heads_of("k", "kv_heads"), heads_of("v", "kv_heads")
+        if self.config.qk_norm:
+            q_BTHh, k_BTKh = self.q_norm(q_BTHh), self.k_norm(k_BTKh)
+        q_BTHh, k_BTKh = rope(q_BTHh, positions_BT, theta), rope(k_BTKh, positions_BT, theta)
         if cache is not None and not table_of(cache).is_prefill:
             cache = cache.write(layer, positions_BT[:, 0], k_BTKh[:, 0], v_BTKh[:, 0])
             y_BTHh = cache.attend(layer, q_BTHh[:, 0], positions_BT[:, 0])[:, None]

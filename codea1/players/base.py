@@ -16,7 +16,7 @@ from codea1.models import config_json, peft
 from codea1.models.config import Qwen2Config, SpecialIds
 from codea1.models.files import ModelFolder
 from codea1.models.huggingface import Checkpoint
-from codea1.models.peft import Adapters, holds_adapters
+from codea1.models.peft import Adapters
 from codea1.models.safetensors_header import fingerprint
 from codea1.runs.checkpoints import Checkpoints
 from codea1.runtime.errors import BadInput
@@ -43,7 +43,7 @@ class Start:
         """Opens the folder and, if it holds adapters, their base. Raises BadInput: either cannot be opened or used."""
         folder = ModelFolder(url)
         folder.require_model_here()
-        self.adapters = Adapters(url) if holds_adapters(folder) else None
+        self.adapters = Adapters(url) if peft.CONFIG in folder.names() else None
         self.base = self.adapters.base_folder() if self.adapters else folder
         self._folders = {"": self.base} | ({"adapters/": folder} if self.adapters else {})
         # Adapters may bring the tokenizer that they learned with.

@@ -187,11 +187,12 @@ def abstract_batch(
     """
     ids, mask, numbers = (abstract_rows(shape, mesh, dtype) for dtype in (np.int32, bool, np.float32))
     source = abstract_rows(RowShape(shape.rows, 1), mesh, np.int32)
-    others: list[Any] = [numbers if ref else None, Packing(ids, ids, ids) if share_prompts else None, None]
-    if routes is not None:
-        of_tokens = shape.rows, shape.length, *routes.shape
-        others[-1] = jax.ShapeDtypeStruct(of_tokens, routes.dtype, sharding=batch_sharding(mesh))
-    return TrainBatch(ids, mask, numbers, numbers, numbers, numbers, numbers, source, *others)
+    return TrainBatch(
+        *(ids, mask, numbers, numbers, numbers, numbers, numbers, source),
+        ref_log_probs_BT=numbers if ref else None,
+        packing=Packing(ids, ids, ids) if share_prompts else None,
+        routes_BTLc=None if routes is None else abstract_rows(shape, mesh, routes.dtype, *routes.shape),
+    )
 
 
 def rows_of(tokens_BT: Int[Array, "B T"]) -> str:
@@ -221,9 +222,9 @@ def to_mesh(batch: Any, mesh: Mesh) -> Any:
     return jax.tree.map(lambda x: jax.make_array_from_callback(x.shape, sharding, lambda index: x[index]), batch)
 
 
-def abstract_rows(shape: RowShape, mesh: Mesh, dtype: Any) -> jax.ShapeDtypeStruct:
+def abstract_rows(shape: RowShape, mesh: Mesh, dtype: Any, *of_token: int) -> jax.ShapeDtypeStruct:
     """Returns an array of a micro-batch on the mesh as a shape."""
-    return jax.ShapeDtypeStruct((shape.rows, shape.length), dtype, sharding=batch_sharding(mesh))
+    return jax.ShapeDtypeStruct((shape.rows, shape.length, *of_token), dtype, sharding=batch_sharding(mesh))
 
 
 def cut_by_shape(

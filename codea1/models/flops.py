@@ -30,7 +30,8 @@ PEAK_FLOPS = {
 
 def layer_weights(model: Qwen2Config) -> int:
     """Counts the weights of one layer's matrices, those of all its experts included."""
-    return _layer_weights(model, model.num_experts or 1)
+    resting = model.num_experts - model.experts_per_token
+    return active_weights(model) + 3 * model.hidden_size * model.intermediate_size * resting
 
 
 def expert_weights(model: Qwen2Config) -> int:
@@ -40,12 +41,8 @@ def expert_weights(model: Qwen2Config) -> int:
 
 def active_weights(model: Qwen2Config) -> int:
     """Counts the weights of one layer by which a token is multiplied."""
-    return _layer_weights(model, model.experts_per_token or 1)
-
-
-def _layer_weights(model: Qwen2Config, experts: int) -> int:
     D, F, h = model.hidden_size, model.intermediate_size, model.head_dim
-    router = D * model.num_experts
+    experts, router = model.experts_per_token or 1, D * model.num_experts
     return 2 * D * model.num_heads * h + 2 * D * model.num_kv_heads * h + 3 * D * F * experts + router
 
 

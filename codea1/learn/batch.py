@@ -169,8 +169,10 @@ def micro_batches(samples: Sequence[TrainSample], layout: RowLayout) -> list[Tra
     weights = token_weights(lengths, layout.aggregation, max_response_length=layout.max_response_length)
     weight_of = dict(zip(lengths, weights.tolist(), strict=True))
     rows = _rows(groups, shapes, layout.share_prompts)
-    cut = cut_by_shape(rows, shapes, lambda row: _row_length(row, shapes))
-    return [_train_batch(part, shape, layout.pad_id, weight_of, layout.share_prompts) for part, shape in cut]
+    return [
+        _train_batch([groups for groups, _ in part], shape, layout.pad_id, weight_of, layout.share_prompts)
+        for part, shape in cut_by_shape(rows, shapes, lambda row: row[1])
+    ]
 
 
 def abstract_batch(
@@ -271,20 +273,12 @@ def _is_alone(groups: Sequence[Sequence[TrainSample]]) -> bool:
     return len(groups) == len(groups[0]) == 1
 
 
-def _row_length(groups: Sequence[Sequence[TrainSample]], shapes: Sequence[RowShape]) -> int:
-    """Returns how long the row of these groups must be."""
-    if _is_alone(groups):
-        return groups[0][0].length
-    parts = np.sum([_parts(group) for group in groups], axis=0)
-    return next(shape.length for kind, shape in enumerate(shapes) if _fits(parts, shapes[kind:]))
-
-
 def _rows(
     groups: Sequence[list[TrainSample]], shapes: Sequence[RowShape], share_prompts: bool
-) -> list[list[list[TrainSample]]]:
-    """Returns the groups of each row; see `micro_batches`."""
+) -> list[tuple[list[list[TrainSample]], int]]:
+    """Returns the groups of each row, and how long it must be; see `micro_batches`."""
     if not share_prompts:
-        return [[group] for group in groups]
+        return [([group], group[0].length) for group in groups]
     pieces: list[list[TrainSample]] = []
     for group in groups:
         pieces.append([])
@@ -303,7 +297,7 @@ def _rows(
         held, taken, _ = row
         held.append(piece)
         taken += parts  # in place
-    return [held for held, *_ in rows]
+    return [(held, held[0][0].length if _is_alone(held) else fitting[0].length) for held, _, fitting in rows]
 
 
 def _train_batch(

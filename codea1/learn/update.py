@@ -218,7 +218,8 @@ class PolicyLoss:
         )
         compared = old_log_probs_BT, batch.sampler_log_probs_BT, batch.ref_log_probs_BT
         values = jax.tree.map(inside, (log_probs_BT, entropy_BT, *compared, batch.advantages_BT))
-        loss_BT, diagnostics = objective_loss(*values, batch.row_responses_BT, self.objective)
+        arguments = (*values, batch.row_responses_BT, self.objective)
+        loss_BT, diagnostics = objective_loss(*arguments)
         diagnostics = jax.tree.map(inside, diagnostics)
         if routing is not None:
             assert routing.balance is not None

@@ -259,7 +259,7 @@ def splash_attend(
     def packed(*arrays: Array) -> Float[Array, "B T H h"]:
         # One row after the other: the kernel takes the blocks of one.
         rows = [x[:, None] for x in arrays]
-        return jax.lax.map(lambda row: local(*row[:3], SplashPacking(*row[3:])), rows)[:, 0]
+        return jax.lax.map(lambda row: local(row[0], row[1], row[2], SplashPacking(*row[3:])), rows)[:, 0]
 
     axes = (q_axes, kv_axes, kv_axes, ("batch", None), ("batch", None), ("batch", None, None))
     return on_each_device(packed, axes, q_axes)(q_BTHh, k_BTKh, v_BTKh, *packing)

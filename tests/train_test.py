@@ -304,7 +304,7 @@ def test_a_validation_that_lost_questions_is_not_the_best(passed, valid, lost, m
     kinds = ((("def f(): ...",), ""), ((), ""), (("def f(): ...",), "def accepts(*_): ..."))
     questions = [SimpleNamespace(mutants=mutants, checker=checker) for mutants, checker in kinds]
     config = SimpleNamespace(samples=1)
-    validation = Validation(config, SimpleNamespace(questions=lambda _: questions), grader=None, hosts=None)
+    validation = Validation(config, SimpleNamespace(held_out={"validation": questions}), grader=None, hosts=None)
     validation.best = Best(2, 0.25)
     monkeypatch.setattr(validation, "_measure", lambda *_: measured)
     row, note = validation.validate(4)

@@ -94,7 +94,7 @@ class RunFolder:
             one without a config. Nothing is left behind that was not there.
           StorageOutage: the storage does not answer.
         """
-        path = location(workdir, "workdir")
+        path = location(str(workdir), "workdir")
         folder = cls(path, json.loads(json.dumps(dict(config))))
         with _errors_as_bad_input(path):
             # Innermost first; buckets have no folders.
@@ -123,7 +123,7 @@ class RunFolder:
     @classmethod
     def existing(cls, workdir: str) -> "RunFolder":
         """Returns the run that lies in `workdir`, for reading. Raises BadInput: there is none."""
-        path = location(workdir, "workdir")
+        path = location(str(workdir), "workdir")
         if (config := cls.config_in(workdir)) is None:
             raise BadInput(f"{path} is not a run folder: it has no config.json.")
         return cls(path, config)
@@ -131,7 +131,7 @@ class RunFolder:
     @staticmethod
     def config_in(workdir: str) -> dict[str, Any] | None:
         """Returns the config of the run that lies in `workdir`, if one does. Raises BadInput, StorageOutage."""
-        path = location(workdir, "workdir")
+        path = location(str(workdir), "workdir")
         with _errors_as_bad_input(path):
             return _read_config(path / "config.json") if exists(path / "config.json") else None
 

@@ -138,6 +138,7 @@ def test_calls_of_a_method_are_bound_without_self():
     ]
     assert len({signature.key(each, ZERO) for each in calls}) == 1
     assert read_signature(METHODS, "Solution().g") is UNKNOWN  # a static method has no self
+    assert read_signature(METHODS.replace("self, n,", "self=None, n=1,"), "Solution().f").bind
     assert read_signature(METHODS + "Solution = wrapped(Solution)", "Solution().f") is UNKNOWN
     assert read_signature("@wrapped\n" + METHODS.lstrip(), "Solution().f") is UNKNOWN
 

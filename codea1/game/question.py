@@ -207,8 +207,9 @@ def _definition(program: str, entry_point: str) -> ast.FunctionDef | None:
     if not {*map(ast.unparse, functions)} <= _SAME_SIGNATURE:
         return None
     if method:
-        first = definition.args.posonlyargs or definition.args.args
-        del first[:1]
+        given = definition.args
+        del (given.posonlyargs or given.args)[:1]
+        del given.defaults[: -len(given.posonlyargs + given.args) or None]  # that of `self`
     return definition
 
 

@@ -96,7 +96,7 @@ class Report:
 
     @property
     def worst(self) -> Row:
-        """The largest function, which decides; one that the compiler refuses does not fit whatever else there is."""
+        """The function that decides whether the run fits: the first that the compiler refuses, else the largest."""
         return max(self.rows, key=lambda row: (bool(row.result.refusal), row.peak))
 
     @property

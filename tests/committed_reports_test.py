@@ -21,7 +21,8 @@ RESULTS = ROOT / "results"
 
 
 @pytest.mark.parametrize(
-    ("name", "folder"), [(name, name) for name in ("demo", "real_searched", "real_gpu")] + [("real", "study_real")]
+    ("name", "folder"),
+    [(name, name) for name in ("demo", "real_searched", "real_gpu", "coder")] + [("real", "study_real")],
 )
 def test_the_report_of_a_study(name: str, folder: str):
     study, results = read_study(f"studies/{name}.toml"), list(Results(str(ROOT / "studies" / f"{name}.results.gz")))

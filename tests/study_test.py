@@ -68,11 +68,13 @@ def declared(tmp_path: Path, text: str = DECLARED) -> str:
     return str(tmp_path / "study.toml")
 
 
-def measured(folder: Path, passes: float, steps: int = 2, questions: int = 40, seed: int = 0) -> RunFolder:
-    """Writes a run's folder: before training a tenth passes, after it a share of `passes`."""
+def measured(
+    folder: Path, passes: float, steps: int = 2, questions: int = 40, seed: int = 0, before: float = 0.1
+) -> RunFolder:
+    """Writes a run's folder: before training a share of `before` passes, after it one of `passes`."""
     config = {"seed": seed, "steps": steps, "method": "code_a1", "code": {"model": "W/sft_0/model"}}
     run = RunFolder.open(str(folder), {**config, "data": {"test": {"source": "procedural"}}})
-    for name, share in (("before", 0.1), ("after", passes)):
+    for name, share in (("before", before), ("after", passes)):
         rng = np.random.default_rng(seed)
         values = (rng.random(questions) < share).astype(float).tolist()
         found = {"code_pass_at_1": values, "test_mul": [[0.8, share]] * questions}
@@ -232,7 +234,8 @@ def test_the_report_of_a_stage_tests_its_primary_comparisons_once_all_runs_are_d
 
     for run in study.runs(study.stages[1]):
         seed = 10 * run.seed + len(run.arm)
-        measured(tmp_path / run.name, shares[run.arm], questions=400, seed=seed)
+        before = 0.3 if run.arm == "golden" else 0.1  # as on another machine
+        measured(tmp_path / run.name, shares[run.arm], questions=400, seed=seed, before=before)
         kept.keep(run, study.recipe(run.arm), str(tmp_path / run.name))
         if run == Trial("test", "frozen", 2):
             lines = report()
@@ -244,6 +247,9 @@ def test_the_report_of_a_stage_tests_its_primary_comparisons_once_all_runs_are_d
     points, p_value = re.fullmatch(r"\**\+([\d.]+) .*, p [=<] ([\d.]+)", lines["Ours - Frozen"][0]).groups()
     assert float(points) == pytest.approx(30, abs=4)
     assert float(p_value) < 0.05
+    for name, points in (("Ours", 80), ("Golden", 28)):  # to what its own runs began with
+        found = lines[f"{name} - before training"][0]
+        assert float(found.strip("*").split()[0]) == pytest.approx(points, abs=4)
     assert "p = " not in lines["Ours - before training"][0]  # no comparison that was declared
     assert spent["Ours"] == ["2", "300", "4"]  # steps, tokens and CPU seconds
     assert (

@@ -190,6 +190,8 @@ class _Filling:
         if not column.measures[0].split:
             return None
         before, after = (self._scores(row, column) for row in (against, line))
+        if against.arm == BASE and self._layout.seeds:  # another machine rounds, and so answers, otherwise
+            before |= self._scores(line, column, before=True)
         seeds = tuple(seed for seed in after if seed in before)
         if not seeds:
             return None

@@ -133,7 +133,7 @@ def test_a_mistake_in_a_declaration_is_a_sentence(tmp_path: Path, change: tuple[
         read_study(declared(tmp_path, DECLARED.replace(*change, 1)))
 
 
-@pytest.mark.parametrize("name", ["paper", "real", "real_searched", "real_gpu"])
+@pytest.mark.parametrize("name", ["paper", "real", "real_searched", "real_gpu", "coder"])
 def test_every_arm_of_the_declared_studies_is_a_config(name):
     read_study(str(ROOT / "studies" / f"{name}.toml")).require_configs()
 

@@ -8,9 +8,9 @@ and MBPP+. docs/real.md has the commands, and results, times and memory of earli
 
 Arguments: steps, seed, method. A step has 4 questions with 8 programs each, and 2 suites for each program.
 
-The base lies in memory once for both players, in the dtype that the CPU multiplies faster: bfloat16 where it has AMX or
-AVX512_BF16. The rate is a hundred times the paper's, as adapters and few steps want; there is no KL term, which would
-cost a forward pass. An answer ends with its first code block: what models write behind it is not read.
+The base lies in memory once for both players, in the dtype that the CPU multiplies faster: bfloat16 where it has AMX;
+else the run times a product. The rate is 200 times the paper's, as adapters and few steps want; there is no KL term,
+which would cost a forward pass. An answer ends with its first code block: what models write behind it is not read.
 """
 
 from ml_collections import ConfigDict

@@ -131,7 +131,9 @@ class PolicyConfig(Section):
     max_prompt_length: int = field(4096, POSITIVE, "tokens")
     prompt_lengths: tuple[int, ...] = field((), LENGTHS, "tokens that prompts are padded to; each is compiled for")
     max_response_length: int = field(4096, POSITIVE, "tokens")
-    stop_at_block: bool = field(False, ANY, "an answer ends with its first code block")
+    stop_at_block: bool = field(
+        False, ANY, "an answer ends with its first code block, a suite with the last assert that counts"
+    )
     thinking: str = field("", one_of(("", "off", "on")), 'enable_thinking of the chat template; "": its own default')
     temperature: float = field(1.0, POSITIVE, "of training samples; log-probs are those of the same tempered softmax")
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from codea1.game.answers import end_of_block, extract_program, extract_python_block, parse_suite
+from codea1.game.answers import end_of_asserts, end_of_block, extract_program, extract_python_block, parse_suite
 from codea1.game.asserts import parse_assert
 from codea1.game.rewards import REWARDS
 from codea1.values import encode_exact
@@ -117,6 +117,12 @@ def test_the_reward_decides_how_a_program_is_read(answer, source, is_fenced):
 )
 def test_an_answer_may_end_with_its_first_closed_block(answer: str, ends: bool):
     assert end_of_block(answer) == end_of_block(f"{answer}\nIt is\n```\nmore\n```") * ends == len(answer) * ends
+
+
+def test_a_suite_may_end_before_the_assert_that_no_longer_counts():
+    suite = "<think>\nassert no\n</think>\n```python\nx = 1\nassert f(1) == [\n  2]\n  assert f(2) == 3  # assert\n"
+    assert end_of_asserts(suite, 2) == 0
+    assert end_of_asserts(f"{suite}asserted = 1\n\tassert f(", 2) == len(f"{suite}asserted = 1\n")
 
 
 def test_all_python_blocks_of_a_suite_are_joined():

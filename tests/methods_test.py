@@ -262,6 +262,25 @@ def test_questions_without_a_golden_test_are_left_out_where_one_is_needed(micro_
         assemble(validate(micro_config))
 
 
+@pytest.mark.parametrize(
+    ("changes", "ends"),
+    [
+        ({"game.reward": "strict"}, True),
+        ({"game.reward": "strict", "game.assert_forms": "equality"}, False),
+        ({"game.reward": "simple"}, False),
+        ({"game.reward": "official"}, False),
+        ({"game.reward": "strict", "method": "self_play"}, False),  # its programs may hold asserts
+    ],
+)
+def test_a_suite_ends_early_where_no_later_assert_counts(micro_config, changes, ends):
+    micro_config.game.assert_forms = "all"
+    micro_config.update_from_flattened_dict(changes)
+    micro_config.code.stop_at_block = micro_config.test.stop_at_block = True
+    parts = assemble(validate(micro_config))
+    ids = parts.players["test"].tokenizer.encode("assert f(1) == 2\n" * (micro_config.game.num_tests + 1))
+    assert (parts.players["test"].functions.engine.end_of(ids, 0) > 0) is ends
+
+
 def test_a_template_file_without_the_prompt_of_a_method_is_refused(micro_config, tmp_path):
     messages = [{"role": "user", "content": "{problem}"}]
     micro_config.game.prompts = str(tmp_path / "prompts.json")

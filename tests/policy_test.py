@@ -106,6 +106,18 @@ def test_an_answer_stops_with_the_token_that_closes_its_first_block(model_folder
     assert policy_of_folder("code", str(model_folder), LENGTHS).functions.engine.end_of is None
 
 
+def test_a_suite_stops_before_the_assert_that_no_longer_counts(model_folder):
+    folder = policy_of_folder("code", str(model_folder), LENGTHS, stop_at_block=True)
+    policy = Policy(folder.functions, folder.tokenizer, folder.params, max_asserts=2)
+    encode, end_of = policy.tokenizer.encode, policy.functions.engine.end_of
+    suite = encode("```python\nassert f(1) == 2\nassert f(2) == 3\n")
+    third = [*suite, *encode("assert f(3")]
+    assert end_of(third, 0) == end_of(third, len(suite)) == len(suite)
+    assert end_of(suite, 0) == 0
+    closed = [*suite, *encode("```")]
+    assert end_of([*closed, *encode("\nassert f(3")], len(suite)) == len(closed)
+
+
 def test_a_run_is_measured_in_its_own_folder(run, tmp_path):
     path = write_rows(tmp_path / "he.jsonl", humaneval_row(0), humaneval_row(1))
     asked = EvaluationSpec(

@@ -172,8 +172,8 @@ def commands() -> list[str]:
 
 PAGES = (ROOT / "README.md", *(ROOT / "docs").rglob("*.md"))
 TOTALS = (
-    Total("lines that training imports", lambda: lines(map(FILES.get, closure())), 24422, 24941, 22500),
-    Total("lines of the package", lambda: lines(FILES.values()), 41333, 37808, 34500),
+    Total("lines that training imports", lambda: lines(map(FILES.get, closure())), 24422, 24979, 22500),
+    Total("lines of the package", lambda: lines(FILES.values()), 41333, 37847, 34500),
     Total(
         "lines of codea1/lab",
         lambda: lines(FILES[module] for module in FILES if is_behind(module)),
@@ -181,7 +181,7 @@ TOTALS = (
         13115,
         12000,
     ),
-    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33896, 27000),
+    Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33933, 27000),
     Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 4283, 3800),
     Total(
         "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 40140, 42000

@@ -38,6 +38,7 @@ _STATEMENT = re.compile(r"^(?:import|from|def|async def|class|@)\b", re.MULTILIN
 _BEGINS = re.compile(r"(?:import|from|def|async def|class)\s+\w|@\w")  # such a statement
 # The first block that is closed: by a fence that is not indented by four more, as one in the program's docstring is.
 _BLOCK = re.compile(rf"^([ \t]*){_FENCE}[^`\n]*\n(?:.*\n)*?(?!\1(?: {{4}}|\t))[ \t]*{_FENCE}", re.MULTILINE)
+_ASSERT = re.compile(r"^[ \t]*assert\b", re.MULTILINE)
 _ENDS_THOUGHTS = re.compile(rf"(?<!['\"`\\]){THOUGHT_ENDS}(?!['\"`\\])")  # and is not quoted
 _READS = re.compile(r"\b(?:input|stdin)\b")
 _TEST = re.compile(r"\bassert|\braises\b")
@@ -77,6 +78,15 @@ def end_of_block(answer: str) -> int:
     """Returns how many characters an answer has up to the end of its first closed code block, thoughts aside; or 0."""
     block = _BLOCK.search(answer, len(answer) - len(without_thoughts(answer)))
     return block.end() if block else 0
+
+
+def end_of_asserts(answer: str, count: int) -> int:
+    """Returns how many characters an answer has before the assert that follows its first `count`; 0 without one.
+
+    Asserts begin a line; thoughts hold none.
+    """
+    surplus = islice(_ASSERT.finditer(answer, len(answer) - len(without_thoughts(answer))), count, None)
+    return next((line.start() for line in surplus), 0)
 
 
 def extract_program(answer: str, entry_point: str = "") -> ExtractedProgram:

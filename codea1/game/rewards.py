@@ -87,6 +87,11 @@ class Reward(ABC):
         """Of the terms of `SuiteReward`; 0 for a penalty, which is taken from what they make."""
         return self.alpha, 1 - self.alpha, 0.0
 
+    @property
+    def asserts_that_count(self) -> int:
+        """How many asserts of a suite count, the first ones; 0: all do."""
+        return 0
+
     def read_program(self, answer: str, entry_point: str) -> ExtractedProgram:
         """Returns the program of a Code LLM's answer, which should define the entry point."""
         return extract_program(answer, entry_point)
@@ -191,6 +196,10 @@ class StrictReward(Reward):
     no kill in f/K, so that exhausting the time limit pays neither player.
     """
 
+    @property
+    def asserts_that_count(self) -> int:
+        return self.num_tests
+
     def calls(self, parsed: ParsedSuite) -> Iterable[Call]:
         return [item.call for item in parsed.asserts[: self.num_tests] if item.call and not item.rejection]
 
@@ -255,6 +264,8 @@ class SimpleReward(StrictReward):
     Tests are right or wrong as by StrictReward, and only right ones run on the candidate. Its own alpha is 0.6, which
     the method `simple` sets.
     """
+
+    asserts_that_count = 0  # a wrong assert lowers Right, wherever it stands
 
     def test_reward(self, solution: SolutionOutcome, suite: SuiteOutcome) -> SuiteReward:
         """Returns R_T = alpha Right + (1 - alpha) Fails; -0.5 for a suite without a readable assert on the function.

@@ -48,6 +48,7 @@ class Player(Policy):
         steps: int,
         seed: int,
         others: Iterable["Player"] = (),
+        max_asserts: int = 0,
     ) -> None:
         """Loads the weights.
 
@@ -59,6 +60,7 @@ class Player(Policy):
           steps: training steps of the run, by which its learning rate decays.
           seed: of what it draws.
           others: players of the run; with those that start from the same base it shares what never changes.
+          max_asserts: as Policy takes it.
 
         Raises:
           BadInput: the weights cannot be read, or are not those that the folder's configuration describes.
@@ -81,7 +83,7 @@ class Player(Policy):
         shared = [other.base for other in others if other.base and other._base_place == self._base_place]
         base = shared[0] if shared and functions.abstract_base else None
         self.base: Params = functions.place_base(start, base)
-        super().__init__(functions, tokenizer, {} if self.learns else params, seed)
+        super().__init__(functions, tokenizer, {} if self.learns else params, seed, max_asserts)
         # All that training changes, by name: the policy's state and, with PPO, the critic's; of a frozen player none.
         self.states: dict[str, TrainState] = {}
         self._reference: Params = {}

@@ -4,7 +4,7 @@ import bisect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from codea1.data.tokenizer import ChatTokenizer
-from codea1.game.answers import end_of_block
+from codea1.game.answers import end_of_asserts, end_of_block
 from codea1.game.prompts import Message
 from codea1.models.qwen2 import Params
 from codea1.players.functions import PlayerFunctions
@@ -14,14 +14,20 @@ from codea1.rollout.engine import Request, Sample
 class Policy:
     """Answers chats. All hosts make the same calls."""
 
-    def __init__(self, functions: PlayerFunctions, tokenizer: ChatTokenizer, params: Params, seed: int = 0) -> None:
-        """Takes what answers: functions, the tokenizer and the weights, and the seed of what it draws."""
+    def __init__(
+        self, functions: PlayerFunctions, tokenizer: ChatTokenizer, params: Params, seed: int = 0, max_asserts: int = 0
+    ) -> None:
+        """Takes what answers: functions, the tokenizer and the weights, and the seed of what it draws.
+
+        Answers that end with their first code block also end after `max_asserts` asserts, unless that is 0.
+        """
         self.name, self.tokenizer, self.functions = functions.name, tokenizer, functions
         self._seed, self._config, self._params = seed, functions.config, params
 
         if self._config.stop_at_block:
             self._ticks = frozenset(id for token, id in tokenizer.vocabulary.items() if "`" in token)
-            functions.engine.end_of = self._end_of_block
+            self._max_asserts = max_asserts
+            functions.engine.end_of = self._end_of_answer
 
     @property
     def params(self) -> Params:
@@ -61,16 +67,18 @@ class Policy:
             top_p=top_p if top_p < 1 and temperature > 0 else None,
         )
 
-    def _end_of_block(self, ids: list[int], seen: int) -> int:
-        """Returns how many tokens an answer has up to the end of its first code block; 0 where none has ended.
+    def _end_of_answer(self, ids: list[int], seen: int) -> int:
+        """Returns how many tokens an answer has up to where it ends; 0 where it goes on.
 
         The first `seen` ids do not hold such an end.
         """
-        if self._ticks.isdisjoint(ids[seen:]):
+        if not self._max_asserts and self._ticks.isdisjoint(ids[seen:]):
             return 0
-        end = end_of_block(self.tokenizer.decode(ids))
-        places = range(seen, len(ids) + 1)
-        return places[bisect.bisect_left(places, end, key=lambda n: len(self.tokenizer.decode(ids[:n])))] if end else 0
+        text = self.tokenizer.decode(ids)
+        end = end_of_block(text)
+        if self._max_asserts:
+            end = end_of_asserts(text[: end or None], self._max_asserts) or end
+        return end and bisect.bisect_left(range(len(ids) + 1), end, key=lambda n: len(self.tokenizer.decode(ids[:n])))
 
     def call_between_chunks(self, function: Callable[[], None]) -> None:
         """Has `function` called every few tokens of whatever is generated from now on; what it raises ends that.

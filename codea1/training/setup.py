@@ -75,6 +75,8 @@ class Components:
 class _Unregistered:
     """Stands for the reward of a run that is in a file, which only training runs; it pays no sample."""
 
+    asserts_that_count = 0  # its suites are read to their ends
+
     def __init__(self, name: str):
         self._name = name
 
@@ -162,14 +164,18 @@ def assemble(config: Config) -> Components:
         )
     policies: dict[str, Player] = {}
     for name in rules.method.policies:
+        roles = rules.method.roles_of(name)
+        # Other readings take an assert over several lines from a closed block alone.
+        ends_early = rules.all_forms and roles == ("test",)
         policies[name] = Player(
             functions[name],
             starts[name],
             tokenizers[name],
-            roles=rules.method.roles_of(name),
+            roles=roles,
             steps=config.steps,
             seed=config.seed,
             others=policies.values(),
+            max_asserts=rules.reward.asserts_that_count if ends_early else 0,
         )
     players = {role: policies[name] for role, name in rules.method.roles.items()}
     feed = QuestionFeed(train, config.questions_per_step, config.seed)

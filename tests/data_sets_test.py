@@ -21,14 +21,7 @@ from codea1.game.calls import CallTest
 from codea1.game.grading import Judge
 from codea1.game.question import Question
 from codea1.lab.data.columns import UNPAIRED, LeftOut
-from codea1.lab.data.conversion import (
-    PARTS,
-    Format,
-    converted,
-    make_training_set,
-    part_of,
-    shares_of,
-)
+from codea1.lab.data.conversion import PARTS, Format, converted, make_training_set, part_of, shares_of
 from codea1.lab.data.conversion_parts import Parts, RowOutcome
 from codea1.lab.data.drafts import (
     BAD_CHECK,

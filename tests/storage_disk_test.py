@@ -18,7 +18,7 @@ from tests.conftest import ROOT, config_of_steps
 
 # Files of more than `limit` bytes cannot be: the kernel writes a part and refuses the rest, as it does on a full disk.
 SAVES = """
-import resource, sys, jax.numpy as jnp
+import asyncio, resource, sys, jax.numpy as jnp, tensorstore
 from absl import flags
 from codea1.runtime import command
 from codea1.runs.checkpoints import Checkpoints
@@ -32,6 +32,10 @@ def main():
     checkpoints.save(1, {"x": jnp.zeros(8)}, {}, None)
     checkpoints.wait()
     resource.setrlimit(resource.RLIMIT_FSIZE, (LIMIT.value, LIMIT.value))
+    loop, (promise, write) = asyncio.new_event_loop(), tensorstore.Promise.new()
+    write.add_done_callback(lambda _: loop.call_soon_threadsafe(print))
+    loop.close()
+    promise.set_result(0)  # as a write does that ends after another has failed
     checkpoints.save(2, {"x": jnp.arange(100_000.0) ** 0.5}, {"x": "y" * 50_000}, None)
     checkpoints.close()
 

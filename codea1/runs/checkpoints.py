@@ -10,6 +10,7 @@ import contextlib
 import json
 import logging
 import math
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,9 @@ _PATIENCE = 4 * 10**9  # seconds that Orbax waits, by a clock that may jump: the
 _UNFINISHED = "orbax-checkpoint-tmp"  # what follows a step's number and a dot while its folder is being written
 # Orbax logs the traceback of an error that it raises as well.
 logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
+# Where one array cannot be written, TensorStore may tell of another after the loop that waited for both has closed.
+_raise = sys.unraisablehook
+sys.unraisablehook = lambda late: None if str(late.exc_value) == "Event loop is closed" else _raise(late)
 
 
 class Checkpoints:
@@ -255,14 +259,9 @@ class Checkpoints:
         self._require(step)
         translated = translate_storage_errors(f"reading {self._directory / str(step)}")
         with translated, ocp.Checkpointer(ocp.PyTreeCheckpointHandler()) as reader:
-            return reader.restore(
-                self._directory / str(step) / "arrays",
-                args=ocp.args.PyTreeRestore(
-                    item=abstract_part,
-                    restore_args=ocp.checkpoint_utils.construct_restore_args(abstract_part),
-                    partial_restore=True,
-                ),
-            )
+            restore_args = ocp.checkpoint_utils.construct_restore_args(abstract_part)
+            args = ocp.args.PyTreeRestore(item=abstract_part, restore_args=restore_args, partial_restore=True)
+            return reader.restore(self._directory / str(step) / "arrays", args=args)
 
     def named(self, step: str, files: str = "") -> int:
         """Returns the complete step that "last", "best" or a number names.

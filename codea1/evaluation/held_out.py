@@ -52,8 +52,8 @@ def evaluate(held_out: HeldOut, players: Mapping[str, Player], grader: Grader, h
     the sandbox failed on one of the question's programs. Every host asks everything, judges its share of the questions,
     and returns the same.
     """
-    sampled = _passes(held_out, players["code"], grader, hosts, held_out.samples, temperature=1.0)
-    greedy = _passes(held_out, players["code"], grader, hosts, 1, temperature=0.0)
+    sampled = passes(held_out, players["code"], grader, hosts, held_out.samples, temperature=1.0)
+    greedy = passes(held_out, players["code"], grader, hosts, 1, temperature=0.0)
     measured: PerQuestion = {"code_pass_at_1": sampled.mean(axis=1).tolist()}
     measured["code_pass_at_1_greedy"] = greedy[:, 0].tolist()
     if held_out.samples > 1:
@@ -92,7 +92,7 @@ def evaluate_tests(held_out: HeldOut, player: Player, grader: Grader, hosts: Hos
     return {**result, "test_mul": [list(pair) for pair in factors]}
 
 
-def _passes(
+def passes(
     held_out: HeldOut, player: Player, grader: Grader, hosts: Hosts, samples: int, temperature: float
 ) -> np.ndarray:
     """Returns float64 [questions, samples]: 1 where a program passes its check script, else 0; NaN: the sandbox failed.

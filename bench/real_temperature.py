@@ -40,8 +40,8 @@ def main() -> None:
         if name not in rows:
             rows[name] = asked(run, step)
             flags.output.write_text(json.dumps(rows, indent=0))
-        both = [[row[id] for id in rows[BEFORE]] for row in (rows[BEFORE], rows[name])]
-        for interval in (bootstrap_interval(both[1]), paired_difference(*both)):
+        before, after = ([row[id] for id in rows[BEFORE]] for row in (rows[BEFORE], rows[name]))
+        for interval in [bootstrap_interval(after)] + [paired_difference(before, after)] * (name != BEFORE):
             print(name, *(f"{100 * value:.1f}" for value in interval), sep="  ")
 
 

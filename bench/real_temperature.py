@@ -3,8 +3,8 @@
   python -m bench.real_temperature RUN [RUN ...] --output=results/coder/temperature.json
 
 The test split's questions get SAMPLES programs each at TEMPERATURE, with the prompts and lengths of the run. OUTPUT
-holds how often the programs of each question passed, and grows: what it holds is not asked again. Prints pass@1 in %,
-with its 95 % interval over questions, and that of the difference from before training.
+holds how often the programs of each question passed, and grows: a run whose folder has a name in it is not asked again.
+Prints pass@1 in %, with its 95 % interval over questions, and that of the difference from before training.
 """
 
 import argparse
@@ -25,9 +25,8 @@ def asked(run: str, step: str) -> dict[str, float]:
     with opened_run(run, step, Hosts()) as opened:
         questions = opened.parts.held_out["test"]
         held_out = HeldOut(questions, opened.parts.rules, SAMPLES, 0, purpose="test")
-        code = opened.parts.players["code"]
-        shares = passes(held_out, code, opened.grader, Hosts(), SAMPLES, TEMPERATURE).mean(axis=1)
-    return dict(zip((question.id for question in questions), shares.tolist(), strict=True))
+        passed = passes(held_out, opened.parts.players["code"], opened.grader, Hosts(), SAMPLES, TEMPERATURE)
+    return dict(zip((question.id for question in questions), passed.mean(axis=1).tolist(), strict=True))
 
 
 def main() -> None:
@@ -35,6 +34,7 @@ def main() -> None:
     parser.add_argument("runs", nargs="+")
     parser.add_argument("--output", type=Path, required=True)
     flags = parser.parse_args()
+    flags.output.parent.mkdir(parents=True, exist_ok=True)  # not after a quarter of an hour
     rows = json.loads(flags.output.read_text()) if flags.output.exists() else {}
     for name, run, step in [(BEFORE, flags.runs[0], "0"), *((Path(run).name, run, "last") for run in flags.runs)]:
         if name not in rows:

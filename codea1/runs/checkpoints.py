@@ -37,8 +37,8 @@ _UNFINISHED = "orbax-checkpoint-tmp"  # what follows a step's number and a dot w
 # Orbax logs the traceback of an error that it raises as well.
 logging.getLogger("absl").addFilter(lambda record: not (record.exc_info and "orbax" in record.pathname))
 # Where one array cannot be written, TensorStore may tell of another after the loop that waited for both has closed.
-_raise = sys.unraisablehook
-sys.unraisablehook = lambda late: None if str(late.exc_value) == "Event loop is closed" else _raise(late)
+_print = sys.unraisablehook
+sys.unraisablehook = lambda late: None if str(late.exc_value) == "Event loop is closed" else _print(late)
 
 
 class Checkpoints:

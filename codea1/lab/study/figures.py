@@ -103,7 +103,7 @@ def _canvas(panels: int, title: str) -> Figure:
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     figure.suptitle(title, fontsize=13, x=0.01, ha="left")
     for place in range(1, panels + 1):
-        figure.add_subplot(lines, min(_COLUMNS, max(panels, 2)), place)
+        figure.add_subplot(lines, min(_COLUMNS, max(panels, 2)), place).locator_params("x", nbins=5)
     return figure
 
 

@@ -13,7 +13,6 @@ Also: how far the log-probs that our sampler gave its tokens are from those of `
 
 import argparse
 import dataclasses
-import time
 from collections.abc import Sequence
 
 import jax
@@ -88,9 +87,7 @@ def compare(folder: str, policy: Policy, samples: Sequence[Sample]) -> None:
                 flush=True,
             )
     print(f"{equal} of {len(samples)} texts are equal token for token; {tokens:,} tokens until others part")
-    print(
-        f"largest difference of a token's log-prob: {largest:.1e}; closest choice among them: {min(margins):.1e} logits"
-    )
+    print(f"largest difference of a log-prob: {largest:.1e}; closest choice among them: {min(margins):.1e} logits")
 
 
 def main() -> None:
@@ -100,13 +97,8 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=40)
     parser.add_argument("--tokens", type=int, default=512, help="most of one answer")
     given = parser.parse_args()
-    started = time.monotonic()
     policy = policy_of_folder("code", given.folder, (PROMPT, given.tokens, SLOTS))
     samples = answers(policy, given.file, given.tasks)
-    drawn = sum(len(sample.token_ids) for sample in samples)
-    print(
-        f"{len(samples)} answers, {drawn:,} tokens in {time.monotonic() - started:.0f} s, loading included", flush=True
-    )
     compare(given.folder, policy, samples)
 
 

@@ -19,11 +19,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from bench.sandbox_peer import ANSWERS, PROGRAM
-from codea1.sandbox.host import Limits, zygote
+from codea1.game.calls import Call, CallTest
+from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
 from codea1.sandbox.isolation import AUTO, Isolation
@@ -34,19 +34,7 @@ PEER = Path(__file__).with_name("sandbox_peer.py")
 Measure = Callable[[int], tuple[float, float]]  # gradings -> wall seconds, CPU seconds
 
 
-@dataclass(frozen=True)
-class Call:
-    arguments: bytes
-    entry_point: str = "f"
-
-
-@dataclass(frozen=True)
-class CallTest:
-    call: Call
-    expected: bytes
-
-
-TESTS = [CallTest(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(ANSWERS)]
+TESTS = [CallTest(Call("f", encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(ANSWERS)]
 
 
 class Pool:
@@ -127,19 +115,10 @@ def other_checkout(folder: str) -> Measure:
     return Peer(f"{source}for line in sys.stdin: print(*pool.grade(int(line)), flush=True)", folder=folder).grade
 
 
-def open_pool() -> Pool:
-    """The same pool with its confinement taken out."""
-    module, zygote.MODULE = zygote.MODULE, "bench.sandbox_open_zygote"
-    try:
-        return Pool(Isolation.NO_NAMESPACES)
-    finally:
-        zygote.MODULE = module
-
-
 def whole_load(pool: Pool) -> Callable[[int], tuple[float, float]]:
     """Solutions with all that a step asks of one: eight suites of eight tests and eight historical ones."""
     answers = [[sum(i * i for i in range(n)), str(n)] for n in range(72)]
-    tests = [CallTest(Call(encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(answers)]
+    tests = [CallTest(Call("f", encode_exact(((n,), {}))), encode_exact(answer)) for n, answer in enumerate(answers)]
 
     def grade(solutions: int) -> tuple[float, float]:
         grader = Grader(pool.pool)
@@ -192,7 +171,6 @@ def main() -> None:
     print(full.pool.isolation_note)
     ways: dict[str, Measure] = {"sandbox, full isolation": full.grade}
     ways["sandbox, no namespaces"] = Pool(Isolation.NO_NAMESPACES).grade
-    ways["sandbox, no isolation at all"] = open_pool().grade
     ways["floor: bare fork, same code"] = other_way("fork")
     ways["python -c per suite"] = other_way("python_c")
     if arguments.before:

@@ -22,7 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bench.hostile.attack import all_programs
-from bench.sandbox import Call, CallTest, descendants
+from bench.sandbox import descendants
+from codea1.game.calls import Call, CallTest
 from codea1.sandbox.host import Limits
 from codea1.sandbox.host.grading import Grader
 from codea1.sandbox.host.pool import SandboxPool
@@ -36,13 +37,13 @@ LIMITS = Limits(
     memo_bytes=16 << 20,
 )
 IN_FLIGHT = 64  # and twice the slots
-TESTS = [CallTest(Call(encode_exact(((3,), {}))), encode_exact(4))]
+TESTS = [CallTest(Call("f", encode_exact(((3,), {}))), encode_exact(4))]
 LONG = 10_000  # characters of an argument
 GROUND_TRUTH = "def f(x, text=''): return x + 1"
 TRAINERS = 5
 TRAINER = """
 import time
-from bench.sandbox_soak import LIMITS, TESTS, Call
+from bench.sandbox_soak import LIMITS, TESTS
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host.pool import SandboxPool
 pool = SandboxPool(2, LIMITS, "auto")
@@ -73,7 +74,7 @@ def programs(count: int, random_: random.Random, *, honest: bool) -> Iterator[tu
 
 def tests(number: int) -> list[CallTest]:
     """Four tests with long arguments that no other number has."""
-    calls = [Call(encode_exact(((3, f"{number}.{i}" + "x" * LONG), {}))) for i in range(4)]
+    calls = [Call("f", encode_exact(((3, f"{number}.{i}" + "x" * LONG), {}))) for i in range(4)]
     return [CallTest(call, encode_exact(4)) for call in calls]
 
 
@@ -180,17 +181,14 @@ def main() -> int:
     parser.add_argument("--slots", type=int, default=2)
     parser.add_argument("--isolation", default="auto")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--long", action="store_true", help="arguments of 40 KB for each program")
+    parser.add_argument("--long", action="store_true")
     arguments = parser.parse_args()
     start = time.monotonic()
     all_wrong: list[str] = []
     with SandboxPool(arguments.slots, LIMITS, arguments.isolation) as pool:
         print(pool.isolation_note)
-        for what, kills in {
-            "left alone": 0,
-            **({"with processes killed": arguments.kills} if arguments.kills else {}),
-        }.items():
-            print(f"{arguments.gradings} gradings {what}:")
+        for kills in sorted({0, arguments.kills}):
+            print(f"{arguments.gradings} gradings, {kills} kills:")
             killer = Killer(pool, kills, arguments.every, random.Random(arguments.seed))
             killer.start()
             verdicts, wrong = soak(pool, arguments.gradings, random.Random(arguments.seed), long=arguments.long)

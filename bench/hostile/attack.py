@@ -20,7 +20,8 @@ from pathlib import Path
 
 import codea1
 from bench.hostile import benign, files, forging, kernel, network, poisoning, processes, resources
-from bench.sandbox import Call, CallTest, descendants
+from bench.sandbox import descendants
+from codea1.game.calls import Call, CallTest
 from codea1.game.question import Question
 from codea1.sandbox.frames import Reply
 from codea1.sandbox.host import Limits
@@ -31,7 +32,7 @@ from codea1.values.entry_points import STDOUT
 
 LIMITS = Limits(cpu_seconds_per_test=0.25, cpu_seconds_per_suite=0.5, memory_bytes=256 << 20, output_bytes=1 << 20)
 AT_ONCE = 12  # programs
-CALL = Call(encode_exact(((3,), {})))
+CALL = Call("f", encode_exact(((3,), {})))
 FORMS = {  # entry point, argument, what makes such a program of one that defines f, and an answer as it gives it
     "function": ("f", 3, "{}", lambda answer: answer),
     "method": ("Solution().f", 3, "{}\nclass Solution:\n    def f(self, x): return f(x)\n", lambda answer: answer),
@@ -150,7 +151,7 @@ class Attacker:
 
     def __init__(self, level: str, form: str, neighbourhood: Neighbourhood) -> None:
         self.entry_point, argument, self.form, self.answer = FORMS[form]
-        self.call = Call(encode_exact(((argument,), {})), self.entry_point)
+        self.call = Call(self.entry_point, encode_exact(((argument,), {})))
         self.pool = SandboxPool(AT_ONCE + 1, LIMITS, level)
         self.neighbourhood = neighbourhood
         for source, seed in (("import numpy", 0), ("x = 1", 0), ("x = 1", 1)):  # so that all its zygotes are there

@@ -3,6 +3,7 @@
 The first line of stdin says how, as JSON. Then every line of stdout is an answer or a question, as JSON, behind MARK.
 """
 
+import functools
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ import transformers
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from safetensors.torch import save_file
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from trl import GRPOConfig, GRPOTrainer
 
@@ -32,10 +34,32 @@ def graded(completions: list[str], question: list[str], **_) -> list[float]:
     return json.loads(sys.stdin.readline())
 
 
+def ends(answers: list[list[int]], seen: int) -> list[int]:
+    """Returns how many tokens each answer has up to its end, which its first `seen` do not hold; 0 where it goes on."""
+    say(ends=answers, seen=seen)
+    return json.loads(sys.stdin.readline())
+
+
 class Trainer(GRPOTrainer):
-    """Keeps what the last loss of a step was computed of."""
+    """Trains at given rates on answers that end where codea1's would; keeps what a step's losses were computed of."""
 
     batches: list[dict]
+    rates: list[float]
+
+    def create_scheduler(self, num_training_steps, optimizer=None):
+        self.lr_scheduler = LambdaLR(optimizer or self.optimizer, self.rates.__getitem__)
+        return self.lr_scheduler
+
+    def _generate_single_turn(self, prompt_ids, *rest, **named):
+        start = max(map(len, prompt_ids))
+
+        def is_over(ids, *_, **__):
+            answers = ids[:, start:].tolist()
+            return torch.tensor([n > 0 for n in ends(answers, len(answers[0]) - 1)])
+
+        self.model.generate = functools.partial(type(self.model).generate, self.model, stopping_criteria=[is_over])
+        answers, log_probs = super()._generate_single_turn(prompt_ids, *rest, **named)
+        return [ids[: n or None] for ids, n in zip(answers, ends(answers, 0), strict=True)], log_probs
 
     def _compute_loss(self, model, inputs):
         loss = super()._compute_loss(model, inputs)
@@ -80,7 +104,7 @@ def main() -> None:
     asked = json.loads(sys.stdin.readline())
     torch.set_num_threads(os.cpu_count())
     transformers.set_seed(asked["seed"])
-    model = AutoModelForCausalLM.from_pretrained(asked["model"], dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(asked["model"], dtype=getattr(torch, asked["dtype"]))
     lora = LoraConfig(r=asked["rank"], lora_alpha=asked["alpha"], target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(model, lora)
     if asked["capture"] >= 0:  # where B is 0, A has no gradient
@@ -96,8 +120,7 @@ def main() -> None:
         gradient_accumulation_steps=rows // ROWS,
         num_iterations=asked["iterations"],
         max_steps=asked["steps"],
-        learning_rate=asked["rate"],
-        lr_scheduler_type="constant",
+        learning_rate=1.0,  # times what the schedule gives
         weight_decay=asked["weight_decay"],
         max_grad_norm=asked["max_grad_norm"],
         temperature=asked["temperature"],
@@ -119,6 +142,7 @@ def main() -> None:
     steps = Steps(asked)
     questions = Dataset.from_list([{"prompt": text, "question": id} for id, text in asked["prompts"]])
     tokenizer = AutoTokenizer.from_pretrained(asked["model"])
+    Trainer.rates = asked["rates"]
     steps.trainer = Trainer(model, graded, arguments, questions, processing_class=tokenizer, callbacks=[steps])
     steps.trainer.train()
     say(done=True)

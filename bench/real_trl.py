@@ -81,12 +81,11 @@ def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[
         "dual_clip": own.dual_clip,
         "seed": c.seed,
         "dtype": player.functions.model.dtype.name,
-        "steps": STEPS,
-        "iterations": 1,
-        "capture": -1,
-        "save_every": SAVE_EVERY,
         "prompts": [(id, texts[id]) for id in order],
-    } | changes
+    }
+    setup |= {"steps": STEPS, "iterations": 1, "capture": -1, "save_every": SAVE_EVERY} | changes
+    if len(order) < setup["steps"] * setup["questions_per_step"]:  # TRL would ask the same ones again
+        raise SystemExit(f"{run.folder.samples}: {len(order)} questions, too few for {setup['steps']} steps of TRL")
     command = [peers, str(Path(__file__).with_name("real_trl_peer.py"))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": ""}, **pipes)
@@ -215,7 +214,7 @@ def main() -> None:
     parser.add_argument("--peers")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    given.output.mkdir(parents=True, exist_ok=True)
+    given.output.mkdir(parents=True, exist_ok=given.what == "measure")  # which reads what `steps` wrote there
     if given.what == "measure":
         measure(given.run, given.output)
         return

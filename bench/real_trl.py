@@ -46,7 +46,7 @@ from codea1.runtime.hosts import Hosts
 from codea1.values.verdict import Verdict
 
 MARK = "real_trl "  # before what the peer says
-STEPS, SAVE_EVERY = 18, 6
+STEPS, SAVE_EVERY = 12, 6
 SAMPLES = 4  # of each question of validation
 PARITY = 1e-4  # of the norm of a tensor's gradients
 

@@ -3,14 +3,16 @@
   python -m codea1.train --config=configs/laptop.py:model=FOLDER,data=FOLDER --workdir=runs/laptop
 
 `model` is Qwen2.5-Coder-0.5B-Instruct as downloaded. `data` holds train.parquet and validation.parquet, as
-bench/real_questions.py makes them of MBPP without MBPP+'s tasks and of LeetCodeDataset, and test.parquet of HumanEval+
-and MBPP+. docs/real.md has the commands, and results, times and memory of earlier runs.
+bench/real_questions.py makes them of MBPP without MBPP+'s tasks and of LeetCodeDataset, test.parquet of HumanEval+ and
+MBPP+, and, for method=static_tests, random.jsonl of bench/real_random_asserts.py. docs/real.md has the commands, and
+results, times and memory of earlier runs.
 
 Arguments: steps, seed, method. A step has 4 questions with 8 programs each, and 2 suites for each program.
 
-The base lies in memory once for both players, in the dtype that the CPU multiplies faster: bfloat16 where it has AMX;
-else the run times a product. The rate is 200 times the paper's, as adapters and few steps want; there is no KL term,
-which would cost a forward pass. An answer ends with its first code block: what models write behind it is not read.
+The base lies in memory once for both players, in the dtype that the CPU multiplies faster: bfloat16 where it has AMX or
+AVX512_BF16; else the run times a product. The rate is 200 times the paper's, as adapters and few steps want; there is
+no KL term, which would cost a forward pass. An answer ends with its first code block: what models write behind it is
+not read.
 """
 
 from ml_collections import ConfigDict
@@ -65,5 +67,5 @@ def get_config(arg: str | None = None) -> ConfigDict:
     c.validation.test_samples = 1
     c.validation.shown_mutants = 1
     c.checkpoint.every = 2
-    use_method(c, arg.method)
+    use_method(c, arg.method, f"{arg.data}/random.jsonl" if arg.method == "static_tests" else "")
     return c

@@ -26,6 +26,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -130,13 +131,13 @@ def steps(old_log_probs: str, dtype: str) -> list[Spent]:
     return spent[1:]
 
 
-def peer(python: str, script: str, dtype: str) -> list[Spent]:
-    """Seconds of each measured step of another codebase, in a process of its own."""
-    command = [python, str(Path(__file__).parent / script), dtype]
+def peer(python: str, script: str, *options: str) -> Any:
+    """Returns what another codebase says, in a process of its own."""
+    command = [python, str(Path(__file__).parent / script), *options]
     done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""})
     if done.returncode:
         raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
-    return [Spent(**each) for each in json.loads(done.stdout.splitlines()[-1])]
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def flops(shape: Qwen2Config, length: int) -> float:
@@ -172,7 +173,8 @@ def compare(python: str | None, dtype: str) -> None:
     found = {f"codea1, {mode}": steps(mode, dtype) for mode in ("sampler", "trainer")}
     for name in ("TRL", "tunix") if python else ():
         for of_peer in ("float32", "bfloat16"):
-            found[f"{name} {of_peer}"] = peer(python, f"grpo_step_{name.lower()}.py", of_peer)
+            steps_of_peer = peer(python, f"grpo_step_{name.lower()}.py", of_peer)
+            found[f"{name} {of_peer}"] = [Spent(**each) for each in steps_of_peer]
     print(f"load average {os.getloadavg()[0]:.1f}; medians of {STEPS} steps, seconds")
     own = float(np.median([each.total for each in found["codea1, sampler"]]))
     for name, spent in found.items():
@@ -188,20 +190,18 @@ def compare(python: str | None, dtype: str) -> None:
         print(f"learn, {mode}: {work / learn / 1e9:.0f} GFLOP/s, {100 * work / learn / most:.0f} % of the ceiling")
 
 
+def random_samples(count: int, response: int, vocabulary: int) -> list[TrainSample]:
+    """Returns samples of random tokens, with random advantages."""
+    generator = np.random.default_rng(0)
+    drawn = generator.integers(3, vocabulary, (count, PROMPT + response)).tolist()
+    return [TrainSample(ids[:PROMPT], ids[PROMPT:], [-7.0] * response, generator.normal()) for ids in drawn]
+
+
 def update_seconds(length: int, vocabulary: int, micro_batches: int) -> tuple[float, float]:
     """Median seconds of `learn` over 32 sequences, and its Gflop/s."""
     shape = dataclasses.replace(SHAPE, vocab_size=vocabulary)
     code = player(config("sampler", 32 // micro_batches, length - PROMPT), shape)
-    generator = np.random.default_rng(0)
-    samples = [
-        TrainSample(
-            generator.integers(3, vocabulary, PROMPT).tolist(),
-            generator.integers(3, vocabulary, length - PROMPT).tolist(),
-            [-7.0] * (length - PROMPT),
-            float(generator.normal()),
-        )
-        for _ in range(32)
-    ]
+    samples = random_samples(32, length - PROMPT, vocabulary)
     spent = []
     for step in range(1, 5):
         started = time.monotonic()
@@ -252,16 +252,7 @@ def sharing() -> None:
 
 def profile() -> None:
     """Prints by function of the model the time of an update's operations, matrix products and all else."""
-    generator, code = np.random.default_rng(0), player(config("sampler"))
-    samples = [
-        TrainSample(
-            generator.integers(3, 2048, PROMPT).tolist(),
-            generator.integers(3, 2048, RESPONSE).tolist(),
-            [-7.0] * RESPONSE,
-            float(generator.normal()),
-        )
-        for _ in range(len(PROMPTS) * SAMPLES)
-    ]
+    samples, code = random_samples(len(PROMPTS) * SAMPLES, RESPONSE, 2048), player(config("sampler"))
     for step in range(1, 3):
         code.learn(samples, step)
     with tempfile.TemporaryDirectory() as folder:

@@ -183,15 +183,8 @@ class Harness:
         struck = self.strike(life, workdir, signals) if signals else None
         code = life.wait()
         # Told to end before it listens, it ends by the signal.
-        if (
-            code != 0
-            and code
-            not in {
-                None: (),
-                signal.SIGKILL: (-signal.SIGKILL,),
-                signal.SIGTERM: (RESTART_EXIT_CODE, -signal.SIGTERM),
-            }[struck]
-        ):
+        ends = {signal.SIGKILL: (-signal.SIGKILL,), signal.SIGTERM: (RESTART_EXIT_CODE, -signal.SIGTERM)}
+        if code not in (0, *ends.get(struck, ())):
             raise RuntimeError(f"a life of {workdir} ended with {code}; see {self.log}")
         if struck == signal.SIGTERM:
             self.codes[str(code)] += 1

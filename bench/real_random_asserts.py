@@ -41,9 +41,8 @@ def redrawn(value: Any, rng: random.Random) -> Any:
         case float():
             return round(rng.uniform(-1 if value < 0 else 0, 1) * (MARGIN * abs(value) + 1), 2)
         case str():
-            letters = value + "".join(
-                rng.choices(string.ascii_letters if value.isalpha() else string.printable[:94], k=2)
-            )
+            more = string.ascii_letters if value.isalpha() else string.printable[:94]
+            letters = value + "".join(rng.choices(more, k=2))
             return "".join(rng.choices(letters, k=rng.randint(0, int(MARGIN * len(value)) + 1)))
         case list() | tuple() if value:
             count = rng.randint(0, int(MARGIN * len(value)) + 1) if isinstance(value, list) else len(value)
@@ -87,9 +86,8 @@ def main() -> None:
     given = parser.parse_args()
     with SandboxPool(isolation=AUTO) as pool:
         grader = Grader(pool)
-        tests = [
-            (each, random_tests(each, given.count, given.seed, grader)) for each in load_questions(given.questions)
-        ]
+        questions = load_questions(given.questions)
+        tests = [(each, random_tests(each, given.count, given.seed, grader)) for each in questions]
     write_static_tests(location(given.output, "--output"), tests)
     counts = [len(found) for _, found in tests]
     whole = f"{counts.count(given.count)} have {given.count}"

@@ -73,16 +73,12 @@ def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[
         "questions_per_step": c.questions_per_step,
         "tokens": own.max_response_length,
         "rates": [learning_rate(step, schedule) for step in range(1, STEPS + 2)],
-        "weight_decay": own.weight_decay,
-        "max_grad_norm": own.max_grad_norm,
-        "temperature": own.temperature,
-        "clip_low": own.clip_low,
-        "clip_high": own.clip_high,
-        "dual_clip": own.dual_clip,
         "seed": c.seed,
         "dtype": player.functions.model.dtype.name,
         "prompts": [(id, texts[id]) for id in order],
     }
+    same = ("weight_decay", "max_grad_norm", "temperature", "clip_low", "clip_high", "dual_clip")
+    setup |= {name: getattr(own, name) for name in same}
     setup |= {"steps": STEPS, "iterations": 1, "capture": -1, "save_every": SAVE_EVERY} | changes
     if len(order) < setup["steps"] * setup["questions_per_step"]:  # TRL would ask the same ones again
         raise SystemExit(f"{run.folder.samples}: {len(order)} questions, too few for {setup['steps']} steps of TRL")

@@ -12,17 +12,15 @@ By hand, on a machine that does nothing else: the load average is printed, and r
 
 import argparse
 import dataclasses
-import json
 import os
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rollout_workload import MODEL, PASSES, PROMPT, SAMPLES, SLOTS, WORKLOADS, lengths, prompts
+from grpo_step import SHAPE, least, peer
+from rollout_workload import PASSES, PROMPT, SAMPLES, SLOTS, WORKLOADS, lengths, prompts
 
 from codea1.models import qwen2
 from codea1.models.config import PUBLISHED, Qwen2Config
@@ -30,15 +28,6 @@ from codea1.rollout.engine import Engine, Request
 from codea1.runtime.compilations import compile_all
 from codea1.sharding import make_mesh
 
-CONFIG = Qwen2Config(
-    vocab_size=MODEL["vocab"],
-    hidden_size=MODEL["hidden"],
-    intermediate_size=MODEL["mlp"],
-    num_layers=MODEL["layers"],
-    num_heads=MODEL["heads"],
-    num_kv_heads=MODEL["kv_heads"],
-    head_dim=MODEL["head_dim"],
-)
 SCALING = {
     "slots": (16, 32, 64, 128),
     "group": (1, 2, 4, 8, 16),
@@ -52,7 +41,7 @@ def timed(
     asked: list[Request],
     longest: int,
     passes: int = PASSES,
-    config: Qwen2Config = CONFIG,
+    config: Qwen2Config = SHAPE,
     clock: Callable = time.monotonic,
 ) -> tuple[list, dict[str, float]]:
     """What a clock says of each pass over the requests, after warm-up, and the statistics of the last."""
@@ -93,29 +82,15 @@ def workload(name: str) -> tuple[list[float], dict[str, float]]:
     return [sum(wanted) / seconds for seconds in spent], statistics
 
 
-def peer(python: str, script: str) -> dict[str, list[float]]:
-    """Tokens per second of another engine, in a process of its own."""
-    command = [python, str(Path(__file__).parent / script)]
-    done = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": ""})
-    if done.returncode:
-        raise SystemExit(f"{script} failed:\n{done.stderr[-2000:]}")
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def ceiling() -> float:
     """Tokens per second that the weights' matmuls alone allow: those of a decode step of 64 rows, one after another."""
-    D, F, V = CONFIG.hidden_size, CONFIG.intermediate_size, CONFIG.vocab_size
-    heads = (CONFIG.num_heads + CONFIG.num_kv_heads) * CONFIG.head_dim  # query and output, key and value
-    shapes = [(D, heads), (heads, D), (D, F), (D, F), (F, D)] * CONFIG.num_layers + [(D, V)]
+    D, F, V = SHAPE.hidden_size, SHAPE.intermediate_size, SHAPE.vocab_size
+    heads = (SHAPE.num_heads + SHAPE.num_kv_heads) * SHAPE.head_dim  # query and output, key and value
+    shapes = [(D, heads), (heads, D), (D, F), (D, F), (F, D)] * SHAPE.num_layers + [(D, V)]
     weights = [jnp.ones(shape) for shape in shapes]
     inputs = [jnp.ones((SLOTS, rows)) for rows, _ in shapes]
     matmuls: Callable = jax.jit(lambda inputs, weights: [x @ w for x, w in zip(inputs, weights, strict=True)])
-    jax.block_until_ready(matmuls(inputs, weights))
-    best = float("inf")
-    for _ in range(30):
-        started = time.monotonic()
-        jax.block_until_ready(matmuls(inputs, weights))
-        best = min(best, time.monotonic() - started)
+    best = least(matmuls, inputs, weights)
     flops = 2 * SLOTS * sum(rows * columns for rows, columns in shapes)
     print(f"ceiling: matmuls of a step of {SLOTS} rows take {1e3 * best:.2f} ms, {flops / best / 1e9:.0f} GFLOP/s")
     return SLOTS / best

@@ -1,11 +1,11 @@
 """Seconds of one whole GRPO step: codea1, TRL, tunix; what each part takes; and how the update's cost grows.
 
-  python bench/grpo_step.py                                    # codea1 alone, in both modes of old log-probs
-  python bench/grpo_step.py --peers=PEERS/bin/python           # beside TRL and tunix, installed there:
+  python -m bench.grpo_step                                    # codea1 alone, in both modes of old log-probs
+  python -m bench.grpo_step --peers=PEERS/bin/python           # beside TRL and tunix, installed there:
       pip install torch==2.13.0+cpu trl==1.16.0 google-tunix==0.1.7
-  python bench/grpo_step.py --scaling                          # the update over length, vocabulary, micro-batch
-  python bench/grpo_step.py --sharing                          # the update with and without shared prompts
-  python bench/grpo_step.py --profile                          # where the update's time goes, by JAX's profiler
+  python -m bench.grpo_step --scaling                          # the update over length, vocabulary, micro-batch
+  python -m bench.grpo_step --sharing                          # the update with and without shared prompts
+  python -m bench.grpo_step --profile                          # where the update's time goes, by JAX's profiler
 
 By hand, on a machine that does nothing else: the load average is printed, and ratios are of one run. The step:
 8 prompts of 64 tokens x 8 samples of 128 tokens, a reward from the text, one optimizer step with a KL term against a
@@ -32,9 +32,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
-from rollout_workload import MODEL, PROMPT, SAMPLES, prompts
 
 from bench.micro_run import make_player
+from bench.rollout_workload import MODEL, PROMPT, SAMPLES, prompts
 from codea1.config_file import default_config, validate
 from codea1.lab import model_writer
 from codea1.learn.batch import TrainSample

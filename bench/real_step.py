@@ -1,7 +1,7 @@
 """A GRPO step with LoRA on a real model and a CPU: codea1 beside TRL + PEFT, and what the machine could do.
 
-  python bench/real_step.py FOLDER --dtype=bfloat16           # codea1 alone
-  python bench/real_step.py FOLDER --peers=PEERS/bin/python   # in turn with transformers and TRL, installed there:
+  python -m bench.real_step FOLDER --dtype=bfloat16           # codea1 alone
+  python -m bench.real_step FOLDER --peers=PEERS/bin/python   # in turn with transformers and TRL, installed there:
       pip install torch==2.13.0+cpu trl==1.16.0 peft==0.21.2 transformers==5.23.0 accelerate
 
 FOLDER is Qwen2.5-Coder-0.5B-Instruct as downloaded. By hand, on a machine that does nothing else: the load average is
@@ -26,12 +26,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import grpo_step
 import jax
 import jax.numpy as jnp
 import numpy as np
-from grpo_step import Spent, least, taught
 
+from bench import grpo_step
+from bench.grpo_step import Spent, least, taught
 from bench.micro_run import make_player
 from codea1.config import Config
 from codea1.config_file import validate

@@ -1,10 +1,10 @@
 """Generated tokens per second: codea1's engine, TRL, tunix; the measured ceiling; and how cost grows.
 
-  python bench/rollout.py                                    # codea1 alone, and the share of the ceiling it reaches
-  python bench/rollout.py --peers=PEERS/bin/python           # beside TRL and tunix, installed there:
+  python -m bench.rollout                                    # codea1 alone, and the share of the ceiling it reaches
+  python -m bench.rollout --peers=PEERS/bin/python           # beside TRL and tunix, installed there:
       pip install torch==2.13.0+cpu trl==1.16.0 google-tunix==0.1.7
-  python bench/rollout.py --scaling                          # over slots, group size, prompt and response length
-  python bench/rollout.py --adapters                         # Qwen2.5-Coder-0.5B's shape without adapters and with
+  python -m bench.rollout --scaling                          # over slots, group size, prompt and response length
+  python -m bench.rollout --adapters                         # Qwen2.5-Coder-0.5B's shape without adapters and with
 
 By hand, on a machine that does nothing else: the load average is printed, and ratios are of one run. See
 `rollout_workload` for what is asked and how response lengths are imposed.
@@ -19,9 +19,9 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from grpo_step import SHAPE, least, peer
-from rollout_workload import PASSES, PROMPT, SAMPLES, SLOTS, WORKLOADS, lengths, prompts
 
+from bench.grpo_step import SHAPE, least, peer
+from bench.rollout_workload import PASSES, PROMPT, SAMPLES, SLOTS, WORKLOADS, lengths, prompts
 from codea1.models import qwen2
 from codea1.models.config import PUBLISHED, Qwen2Config
 from codea1.rollout.engine import Engine, Request

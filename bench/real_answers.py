@@ -7,10 +7,9 @@
 All ask questions of the test split with the run's prompts. `temperature` draws SAMPLES programs for each question at
 TEMPERATURE, cooler than in training. `imports` asks greedily those whose rows in FILE name imports, and runs programs
 below them; the run's evaluation ran them without, so one that passes only here lacks only an import. `stub` asks
-HumanEval+ greedily, and begins each answer with the task's imports, signature and docstring: does a program that was
-written without them fail for that? OUTPUT holds how often the programs of each question passed, and grows: a run whose
-folder has a name in it is not asked again. Prints pass@1 in %, with its 95 % interval over questions, and that of the
-difference, for `imports` from the run's evaluation, else from before training.
+HumanEval+ greedily, and begins each answer with the task's imports, signature and docstring. OUTPUT holds how often the
+programs of each question passed, and grows: a run whose folder has a name in it is not asked again. Prints pass@1 in %,
+its 95 % interval over questions, and the difference from the run's evaluation (`imports`) or from before training.
 """
 
 import argparse
@@ -56,7 +55,10 @@ def completed(opened: OpenedRun) -> dict[str, float]:
         id, text = sample.question_id, player.tokenizer.decode(sample.token_ids)
         program = extract_program(stubs[id] + text, questions[id].entry_point).source
         started[id] = Judge(questions[id], opened.grader).check(program)
-    return {id: float(check.result().verdict is Verdict.PASS) for id, check in started.items()}
+    verdicts = {id: check.result().verdict for id, check in started.items()}
+    if lost := [id for id, verdict in verdicts.items() if verdict is Verdict.INFRA]:
+        raise SystemExit(f"the sandbox failed on the programs for {', '.join(lost)}")
+    return {id: float(verdict is Verdict.PASS) for id, verdict in verdicts.items()}
 
 
 def evaluated(run: str, when: str) -> dict[str, float]:

@@ -182,7 +182,7 @@ TOTALS = (
         12000,
     ),
     Total("lines of tests", lambda: lines((ROOT / "tests").rglob("*.py")), 36515, 33933, 27000),
-    Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 4318, 3800),
+    Total("lines of bench", lambda: lines((ROOT / "bench").rglob("*.py")), 6577, 4320, 3800),
     Total(
         "words of README and docs", lambda: sum(len(page.read_text().split()) for page in PAGES), 74562, 40140, 42000
     ),

@@ -57,40 +57,31 @@ ROOT = Path(__file__).resolve().parent.parent
 LISTED = Path(__file__).with_suffix(".json")
 
 # Which tests claim a module; the nearest come first, because the first that fails ends a mutant.
-_REWARDS = ("game_rewards_test.py", "game_round_selection_test.py", "game_asserts_marks_test.py", "game_round_test.py")
+_REWARDS = "game_rewards game_round_selection game_asserts_marks game_round"
 CLAIMS = {
-    "game.rewards": _REWARDS,
-    "game.outcomes": _REWARDS,
-    "learn.advantages": ("learn_advantages_test.py", "learn_overlong_test.py"),
-    "learn.surrogates": ("learn_surrogates_test.py", "learn_losses_test.py"),
-    "learn.losses": ("learn_losses_test.py", "learn_batch_test.py"),
-    "game.mistake_book": (
-        "game_mistake_book_test.py",
-        "game_eviction_test.py",
-        "game_book_pages_test.py",
-        "game_round_test.py",
-    ),
-    "game.answers": ("game_answers_test.py", "game_asserts_marks_test.py"),
-    "game.asserts": (
-        "game_asserts_test.py",
-        "game_asserts_marks_test.py",
-        "game_calls_test.py",
-        "game_answers_test.py",
-        "game_rewards_test.py",
-        "game_round_test.py",
-    ),
-    "game.book_pages": ("game_book_pages_test.py", "game_mistake_book_test.py"),
-    "game.methods": ("game_methods_test.py",),
-    "game.prompts": ("game_prompts_test.py",),
-    "game.question": ("game_question_signature_test.py", "game_prompts_test.py", "game_round_test.py"),
-    "game.round": ("game_round_test.py", "game_round_selection_test.py"),
-    "game.calls": ("game_calls_test.py", "game_answers_test.py"),
-    "learn.batch": ("learn_batch_test.py", "learn_update_test.py"),
-    "learn.gae": ("learn_gae_test.py",),
-    "learn.log_probs": ("learn_log_probs_test.py", "learn_update_test.py"),
-    "learn.optimizer": ("learn_optimizer_test.py", "learn_update_test.py"),
-    "learn.update": ("learn_update_test.py", "learn_values_test.py"),
-    "learn.values": ("learn_values_test.py",),
+    module: tuple(f"{name}_test.py" for name in names.split())
+    for module, names in {
+        "game.rewards": _REWARDS,
+        "game.outcomes": _REWARDS,
+        "learn.advantages": "learn_advantages learn_overlong",
+        "learn.surrogates": "learn_surrogates learn_losses",
+        "learn.losses": "learn_losses learn_batch",
+        "game.mistake_book": "game_mistake_book game_eviction game_book_pages game_round",
+        "game.answers": "game_answers game_asserts_marks",
+        "game.asserts": "game_asserts game_asserts_marks game_calls game_answers game_rewards game_round",
+        "game.book_pages": "game_book_pages game_mistake_book",
+        "game.methods": "game_methods",
+        "game.prompts": "game_prompts",
+        "game.question": "game_question_signature game_prompts game_round",
+        "game.round": "game_round game_round_selection",
+        "game.calls": "game_calls game_answers",
+        "learn.batch": "learn_batch learn_update",
+        "learn.gae": "learn_gae",
+        "learn.log_probs": "learn_log_probs learn_update",
+        "learn.optimizer": "learn_optimizer learn_update",
+        "learn.update": "learn_update learn_values",
+        "learn.values": "learn_values",
+    }.items()
 }
 ALL = tuple(CLAIMS)[:8]  # whose mutants all run
 # Imported once for all mutants: what takes long and imports nothing of `codea1.game` and `codea1.learn`. `tests` has
@@ -395,15 +386,11 @@ class _FirstFailure:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self._note(report)
-
-    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        self._note(report)
-
-    def _note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
+    def pytest_runtest_logreport(self, report: pytest.TestReport | pytest.CollectReport) -> None:
         if report.failed:
             self.path.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
 
 
 def run_quick(tasks: Sequence[Task], results: Results, folder: str, jobs: int) -> set[Task]:

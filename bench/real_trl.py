@@ -2,14 +2,16 @@
 
   python -m bench.real_trl update RUN --peers=PEERS/bin/python --output=OUT
   python -m bench.real_trl steps RUN --peers=PEERS/bin/python --output=OUT
+  python -m bench.real_trl replay RUN --output=OUT
   python -m bench.real_trl measure RUN --output=OUT
 
 RUN is a run of codea1 with adapters, method golden and no KL term; PEERS has what bench/real_step.py names. `update`
 compares one optimizer step: TRL samples a step's programs twice learned from, and its loss and gradients of the second
 time, where ratios are not 1, must be those of codea1 for the same adapters, tokens, advantages and old log-probs.
 `steps` makes RUN's first STEPS steps with TRL: the same questions in the same order, group size, rates, clipping,
-temperature, rank, alpha and dtype; codea1 judges the programs in its sandbox, and says where an answer ends. `measure`
-asks RUN's validation questions of both sides' adapters, and says how far they moved from the start.
+temperature, rank, alpha and dtype; codea1 judges the programs in its sandbox, and says where an answer ends. `replay`
+lets codea1 learn from the samples of these steps: the adapters must move alike. `measure` asks RUN's validation
+questions of both sides' adapters, and says how far they moved from the start.
 """
 
 import argparse
@@ -25,6 +27,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from safetensors.numpy import load_file
 
 from codea1.game.answers import extract_program
@@ -36,6 +39,7 @@ from codea1.lab.model_writer import save_adapters
 from codea1.lab.opened_run import OpenedRun, opened_run
 from codea1.learn.batch import OldLogProbs, TrainSample, micro_batches, to_mesh
 from codea1.learn.optimizer import ScheduleConfig, learning_rate
+from codea1.learn.update import init_state
 from codea1.models import peft
 from codea1.players.base import Start
 from codea1.players.player import Player
@@ -79,7 +83,7 @@ def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[
     }
     same = ("weight_decay", "max_grad_norm", "temperature", "clip_low", "clip_high", "dual_clip")
     setup |= {name: getattr(own, name) for name in same}
-    setup |= {"steps": STEPS, "iterations": 1, "capture": -1, "save_every": SAVE_EVERY} | changes
+    setup |= {"steps": STEPS, "iterations": 1} | changes
     if len(order) < setup["steps"] * setup["questions_per_step"]:  # TRL would ask the same ones again
         raise SystemExit(f"{run.folder.samples}: {len(order)} questions, too few for {setup['steps']} steps of TRL")
     command = [peers, str(Path(__file__).with_name("real_trl_peer.py"))]
@@ -116,31 +120,53 @@ def rewards(run: OpenedRun, questions: dict, texts: list[tuple[str, str]]) -> li
 
 def update(run: OpenedRun, peers: str, output: Path) -> None:
     """Compares loss and gradients of one optimizer step."""
-    changes = {"steps": 2, "iterations": 2, "capture": 1, "max_grad_norm": 1e9, "rates": [1e-4] * 3}
-    changes |= {"questions_per_step": 2, "tokens": 128, "save_every": 99}
+    changes = {"steps": 2, "iterations": 2, "max_grad_norm": 1e9, "rates": [1e-4] * 3}
+    changes |= {"questions_per_step": 2, "tokens": 128}
     list(train(run, peers, output, **changes))
-    captured = json.loads((output / "captured" / "rows").read_text())
-    rows = captured["rows"]
     player = run.parts.players["code"]
-    adapters = player.functions.place_adapters(Start(str(output / "captured")))
-    samples = [TrainSample(prompt, tokens, np.float32(old), advantage) for prompt, tokens, old, advantage in rows]
-    gradients, batches = accumulated(player, adapters, samples)
+    samples, their_loss = captured(output / "trl_1")
+    gradients, batches = accumulated(player, placed(player, output / "trl_1"), samples)
     sums = [sums for _, sums, _ in batches]
     loss, clipped = (
         sum(float(of[name]) for of in sums for name in names)
         for names in (["loss"], ["clip_fraction_high", "clip_fraction_low"])
     )
-    tokens = sum(len(row[1]) for row in rows)
-    print(f"{len(rows)} programs, {tokens} tokens, {clipped / tokens:.1%} of them clipped")
-    print(f"loss {loss:.7f}, TRL {captured['loss']:.7f}")
+    tokens = sum(len(sample.token_ids) for sample in samples)
+    print(f"{len(samples)} programs, {tokens} tokens, {clipped / tokens:.1%} of them clipped")
+    print(f"loss {loss:.7f}, TRL {their_loss:.7f}")
     save_adapters(str(output / "ours"), gradients, alpha=1.0, base=peft.Base("none", None))
-    theirs, ours = load_file(output / "captured" / "grads"), load_file(output / "ours" / peft.WEIGHTS)
+    theirs, ours = load_file(output / "trl_1" / "grads"), load_file(output / "ours" / peft.WEIGHTS)
     assert theirs.keys() == ours.keys()
     errors = {name: np.linalg.norm(ours[name] - g) / np.linalg.norm(g) for name, g in theirs.items()}
     worst = max(errors, key=errors.get)
     print(f"{len(errors)} gradients, the worst differs by {errors[worst]:.1e} of its norm, {worst}")
     if not errors[worst] <= PARITY:
         raise SystemExit(f"more than {PARITY:g}")
+
+
+def placed(player: Player, folder: Path) -> Any:
+    return player.functions.place_adapters(Start(str(folder)))
+
+
+def captured(folder: Path) -> tuple[list[TrainSample], float]:
+    """Returns the samples and the loss of the step that TRL made from the adapters in folder."""
+    told = json.loads((folder / "rows").read_text())
+    samples = [TrainSample(prompt, ids, np.float32(old), advantage) for prompt, ids, old, advantage in told["rows"]]
+    return samples, told["loss"]
+
+
+def replay(path: str, output: Path) -> None:
+    """Prints how far each step of TRL moves the adapters, and codea1 that learns from the same samples."""
+    with opened_run(path, "0", Hosts()) as run:
+        player = run.parts.players["code"]
+        start = placed(player, output / "trl_0")
+        player.states[player.name] = init_state(start, player.functions.optimizer)
+        for step in range(1, STEPS + 1):
+            learned = player.learn(captured(output / f"trl_{step - 1}")[0], step)
+            ours, theirs = player.state.params, placed(player, output / f"trl_{step}")
+            pairs = {"moved": (ours, start), "TRL": (theirs, start), "apart": (ours, theirs)}
+            norms = {name: float(optax.global_norm(jax.tree.map(jnp.subtract, *pair))) for name, pair in pairs.items()}
+            print(json.dumps({"step": step, "grad_norm": learned["grad_norm"], **norms}), flush=True)
 
 
 def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tuple[Any, list[tuple]]:
@@ -180,7 +206,7 @@ def measured(run: OpenedRun, adapters: Any) -> dict[str, float]:
 
 
 def steps(run: OpenedRun, peers: str, output: Path) -> None:
-    """Trains with TRL, and writes what it logs of each step, with its adapters of every SAVE_EVERY steps."""
+    """Trains with TRL, and writes what it logs of each step, beside its adapters and samples."""
     with (output / "trl.jsonl").open("w") as file:
         for row in train(run, peers, output):
             print(json.dumps(row), file=file, flush=True)
@@ -189,14 +215,12 @@ def steps(run: OpenedRun, peers: str, output: Path) -> None:
 def measure(path: str, output: Path) -> None:
     """Writes what both sides do on validation after every SAVE_EVERY steps, to measured.jsonl."""
     with opened_run(path, "0", Hosts()) as run, (output / "measured.jsonl").open("w") as file:
-        functions = run.parts.players["code"].functions
+        player = run.parts.players["code"]
         checkpoints = Checkpoints.reader(run.folder.checkpoints)
-        start = run.parts.players["code"].state.params
-        rows = [("both", 0, start)]
+        rows = [("both", 0, player.state.params)]
         for step in range(SAVE_EVERY, STEPS + 1, SAVE_EVERY):
-            rows.append(("codea1", step, functools.partial(functions.restore_params, checkpoints, step)))
-            folder = str(output / f"trl_{step}")
-            rows.append(("TRL", step, functools.partial(lambda f: functions.place_adapters(Start(f)), folder)))
+            rows.append(("codea1", step, functools.partial(player.functions.restore_params, checkpoints, step)))
+            rows.append(("TRL", step, functools.partial(placed, player, output / f"trl_{step}")))
         for side, step, adapters in rows:
             row = {"side": side, "step": step, **measured(run, adapters() if callable(adapters) else adapters)}
             print(json.dumps(row), flush=True)
@@ -205,14 +229,15 @@ def measure(path: str, output: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["update", "steps", "measure"])
+    parser.add_argument("what", choices=["update", "steps", "replay", "measure"])
     parser.add_argument("run")
     parser.add_argument("--peers")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    given.output.mkdir(parents=True, exist_ok=given.what == "measure")  # which reads what `steps` wrote there
-    if given.what == "measure":
-        measure(given.run, given.output)
+    readers = {"replay": replay, "measure": measure}  # of what `steps` wrote
+    given.output.mkdir(parents=True, exist_ok=given.what in readers)
+    if given.what in readers:
+        readers[given.what](given.run, given.output)
         return
     with opened_run(given.run, "0", Hosts()) as run:
         {"update": update, "steps": steps}[given.what](run, given.peers, given.output)

@@ -75,10 +75,8 @@ class Steps(transformers.TrainerCallback):
         self.trainer.batches = []
 
     def on_pre_optimizer_step(self, _, state, __, model, **___) -> None:
-        """Writes adapters, gradients and batch of the step that `capture` names, the first from 0 on."""
-        if self.asked["capture"] != state.global_step:
-            return
-        folder = Path(self.asked["output"]) / "captured"
+        """Writes the adapters before the step, its gradients and its batch."""
+        folder = Path(self.asked["output"]) / f"trl_{state.global_step}"
         model.save_pretrained(folder)
         gradients = {name: p.grad for name, p in model.named_parameters() if p.requires_grad}
         save_file({name.replace(".default", ""): g.contiguous() for name, g in gradients.items()}, folder / "grads")
@@ -87,8 +85,9 @@ class Steps(transformers.TrainerCallback):
             for row in range(len(batch["advantages"])):
                 tokens, mask = batch["completion_ids"][row], batch["completion_mask"][row].bool()
                 prompt = batch["prompt_ids"][row][batch["prompt_mask"][row].bool()]
-                old = batch["old_per_token_logps"][row][mask]
-                rows.append([prompt.tolist(), tokens[mask].tolist(), old.tolist(), float(batch["advantages"][row])])
+                old = batch.get("old_per_token_logps")  # none, where each batch is learned from once
+                old = [0.0] * int(mask.sum()) if old is None else old[row][mask].tolist()
+                rows.append([prompt.tolist(), tokens[mask].tolist(), old, float(batch["advantages"][row])])
         loss = sum(batch["loss"] for batch in self.trainer.batches)
         (folder / "rows").write_text(json.dumps({"loss": loss, "rows": rows}))
 
@@ -96,8 +95,7 @@ class Steps(transformers.TrainerCallback):
         say(step=state.global_step, **logs)
 
     def on_step_end(self, _, state, __, model, **___) -> None:
-        if state.global_step % self.asked["save_every"] == 0:
-            model.save_pretrained(Path(self.asked["output"]) / f"trl_{state.global_step}")
+        model.save_pretrained(Path(self.asked["output"]) / f"trl_{state.global_step}")
 
 
 def main() -> None:
@@ -107,7 +105,7 @@ def main() -> None:
     model = AutoModelForCausalLM.from_pretrained(asked["model"], dtype=getattr(torch, asked["dtype"]))
     lora = LoraConfig(r=asked["rank"], lora_alpha=asked["alpha"], target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(model, lora)
-    if asked["capture"] >= 0:  # where B is 0, A has no gradient
+    if asked["iterations"] > 1:  # where B is 0, A has no gradient
         for name, parameter in model.named_parameters():
             if "lora_B" in name:
                 torch.nn.init.normal_(parameter, std=0.005)
@@ -121,9 +119,6 @@ def main() -> None:
         num_iterations=asked["iterations"],
         max_steps=asked["steps"],
         learning_rate=1.0,  # times what the schedule gives
-        weight_decay=asked["weight_decay"],
-        max_grad_norm=asked["max_grad_norm"],
-        temperature=asked["temperature"],
         beta=0.0,
         epsilon=asked["clip_low"],
         epsilon_high=asked["clip_high"],
@@ -137,7 +132,7 @@ def main() -> None:
         use_cpu=True,
         bf16=False,
         disable_tqdm=True,
-        seed=asked["seed"],
+        **{name: asked[name] for name in ("weight_decay", "max_grad_norm", "temperature", "seed")},
     )
     steps = Steps(asked)
     questions = Dataset.from_list([{"prompt": text, "question": id} for id, text in asked["prompts"]])

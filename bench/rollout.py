@@ -49,16 +49,8 @@ def timed(
     graphdef, _ = qwen2.abstract(config)
     params = qwen2.initialise(config, jax.random.key(0))
     prompt = max(len(request.prompt_ids) for request in asked)
-    engine = Engine(
-        graphdef,
-        config,
-        mesh,
-        slots=slots,
-        max_prompt_length=prompt,
-        max_response_length=longest,
-        stop_ids=(),
-        pad_id=0,
-    )
+    options = {"max_prompt_length": prompt, "max_response_length": longest, "stop_ids": (), "pad_id": 0}
+    engine = Engine(graphdef, config, mesh, slots=slots, **options)
     compile_all(engine.functions())
     spent = []
     for step in range(passes):

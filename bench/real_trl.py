@@ -1,17 +1,17 @@
 """Is our RL right on a real model? The steps of a golden-tests run beside those of TRL's GRPO.
 
   python -m bench.real_trl update RUN --peers=PEERS/bin/python --output=OUT
+  python -m bench.real_trl replay RUN --peers=PEERS/bin/python --output=OUT
   python -m bench.real_trl steps RUN --peers=PEERS/bin/python --output=OUT
-  python -m bench.real_trl replay RUN --output=OUT
   python -m bench.real_trl measure RUN --output=OUT
 
 RUN is a run of codea1 with adapters, method golden and no KL term; PEERS has what bench/real_step.py names. `update`
 compares one optimizer step: TRL samples a step's programs twice learned from, and its loss and gradients of the second
 time, where ratios are not 1, must be those of codea1 for the same adapters, tokens, advantages and old log-probs.
-`steps` makes RUN's first STEPS steps with TRL: the same questions in the same order, group size, rates, clipping,
-temperature, rank, alpha and dtype; codea1 judges the programs in its sandbox, and says where an answer ends. `replay`
-lets codea1 learn from the samples of these steps: the adapters must move alike. `measure` asks RUN's validation
-questions of both sides' adapters, and says how far they moved from the start.
+`replay` compares REPLAYED whole steps: codea1 learns from what TRL sampled, and the adapters must move alike. `steps`
+makes RUN's steps with TRL: the same questions in the same order, group size, rates, clipping, temperature, rank, alpha
+and dtype; codea1 judges the programs in its sandbox, and says where an answer ends. `measure` asks RUN's validation
+questions of both sides' adapters, of the steps that both keep, and says how far they moved from the start.
 """
 
 import argparse
@@ -50,13 +50,13 @@ from codea1.runtime.hosts import Hosts
 from codea1.values.verdict import Verdict
 
 MARK = "real_trl "  # before what the peer says
-STEPS, SAVE_EVERY = 12, 6
 SAMPLES = 4  # of each question of validation
+REPLAYED, SMALL = 12, {"questions_per_step": 2, "tokens": 128}
 PARITY = 1e-4  # of the norm of a tensor's gradients
 
 
-def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[dict[str, Any]]:
-    """Trains with TRL and yields what it logs of every step."""
+def train(run: OpenedRun, peers: str, output: Path, steps: int = 0, **changes: Any) -> Iterator[dict[str, Any]]:
+    """Trains with TRL, for all steps of the run unless `steps` are given, and yields what it logs of every step."""
     c, own, player = run.config, run.config.code, run.parts.players["code"]
     schedule = ScheduleConfig(own.learning_rate, own.warmup_steps, c.steps, own.decay)
     end_of = player.functions.engine.end_of or (lambda ids, seen: 0)
@@ -64,6 +64,7 @@ def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[
     samples = Samples(run.folder)
     asked = ((row["question_id"] for row in samples.read(step, tokens=False)) for step in samples.steps())
     order = [id for ids in asked for id in dict.fromkeys(ids)]
+    steps = steps or len(order) // c.questions_per_step
     texts = {
         id: player.tokenizer.transcript(player.prompt_ids(code_messages(run.parts.rules.templates, q)))
         for id, q in questions.items()
@@ -76,16 +77,14 @@ def train(run: OpenedRun, peers: str, output: Path, **changes: Any) -> Iterator[
         "samples": c.game.num_solutions,
         "questions_per_step": c.questions_per_step,
         "tokens": own.max_response_length,
-        "rates": [learning_rate(step, schedule) for step in range(1, STEPS + 2)],
+        "rates": [learning_rate(step, schedule) for step in range(1, steps + 2)],
         "seed": c.seed,
         "dtype": player.functions.model.dtype.name,
         "prompts": [(id, texts[id]) for id in order],
     }
     same = ("weight_decay", "max_grad_norm", "temperature", "clip_low", "clip_high", "dual_clip")
     setup |= {name: getattr(own, name) for name in same}
-    setup |= {"steps": STEPS, "iterations": 1} | changes
-    if len(order) < setup["steps"] * setup["questions_per_step"]:  # TRL would ask the same ones again
-        raise SystemExit(f"{run.folder.samples}: {len(order)} questions, too few for {setup['steps']} steps of TRL")
+    setup |= {"steps": steps, "iterations": 1} | changes
     command = [peers, str(Path(__file__).with_name("real_trl_peer.py"))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": ""}, **pipes)
@@ -120,9 +119,7 @@ def rewards(run: OpenedRun, questions: dict, texts: list[tuple[str, str]]) -> li
 
 def update(run: OpenedRun, peers: str, output: Path) -> None:
     """Compares loss and gradients of one optimizer step."""
-    changes = {"steps": 2, "iterations": 2, "max_grad_norm": 1e9, "rates": [1e-4] * 3}
-    changes |= {"questions_per_step": 2, "tokens": 128}
-    list(train(run, peers, output, **changes))
+    list(train(run, peers, output, steps=2, iterations=2, max_grad_norm=1e9, rates=[1e-4] * 3, **SMALL))
     player = run.parts.players["code"]
     samples, their_loss = captured(output / "trl_1")
     gradients, batches = accumulated(player, placed(player, output / "trl_1"), samples)
@@ -155,18 +152,18 @@ def captured(folder: Path) -> tuple[list[TrainSample], float]:
     return samples, told["loss"]
 
 
-def replay(path: str, output: Path) -> None:
-    """Prints how far each step of TRL moves the adapters, and codea1 that learns from the same samples."""
-    with opened_run(path, "0", Hosts()) as run:
-        player = run.parts.players["code"]
-        start = placed(player, output / "trl_0")
-        player.states[player.name] = init_state(start, player.functions.optimizer)
-        for step in range(1, STEPS + 1):
-            learned = player.learn(captured(output / f"trl_{step - 1}")[0], step)
-            ours, theirs = player.state.params, placed(player, output / f"trl_{step}")
-            pairs = {"moved": (ours, start), "TRL": (theirs, start), "apart": (ours, theirs)}
-            norms = {name: float(optax.global_norm(jax.tree.map(jnp.subtract, *pair))) for name, pair in pairs.items()}
-            print(json.dumps({"step": step, "grad_norm": learned["grad_norm"], **norms}), flush=True)
+def replay(run: OpenedRun, peers: str, output: Path) -> None:
+    """Prints how far each of REPLAYED steps of TRL moves the adapters, and codea1 that learns from the same samples."""
+    list(train(run, peers, output, steps=REPLAYED, **SMALL))
+    player = run.parts.players["code"]
+    start = placed(player, output / "trl_0")
+    player.states[player.name] = init_state(start, player.functions.optimizer)
+    for step in range(1, REPLAYED + 1):
+        learned = player.learn(captured(output / f"trl_{step - 1}")[0], step)
+        ours, theirs = player.state.params, placed(player, output / f"trl_{step}")
+        pairs = {"moved": (ours, start), "TRL": (theirs, start), "apart": (ours, theirs)}
+        norms = {name: float(optax.global_norm(jax.tree.map(jnp.subtract, *pair))) for name, pair in pairs.items()}
+        print(json.dumps({"step": step, "grad_norm": learned["grad_norm"], **norms}), flush=True)
 
 
 def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tuple[Any, list[tuple]]:
@@ -213,12 +210,12 @@ def steps(run: OpenedRun, peers: str, output: Path) -> None:
 
 
 def measure(path: str, output: Path) -> None:
-    """Writes what both sides do on validation after every SAVE_EVERY steps, to measured.jsonl."""
+    """Writes what both sides do on validation, after each step that both keep, to measured.jsonl."""
     with opened_run(path, "0", Hosts()) as run, (output / "measured.jsonl").open("w") as file:
         player = run.parts.players["code"]
         checkpoints = Checkpoints.reader(run.folder.checkpoints)
         rows = [("both", 0, player.state.params)]
-        for step in range(SAVE_EVERY, STEPS + 1, SAVE_EVERY):
+        for step in (step for step in checkpoints.steps() if (output / f"trl_{step}").exists()):
             rows.append(("codea1", step, functools.partial(player.functions.restore_params, checkpoints, step)))
             rows.append(("TRL", step, functools.partial(placed, player, output / f"trl_{step}")))
         for side, step, adapters in rows:
@@ -229,18 +226,17 @@ def measure(path: str, output: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=["update", "steps", "replay", "measure"])
+    parser.add_argument("what", choices=["update", "replay", "steps", "measure"])
     parser.add_argument("run")
     parser.add_argument("--peers")
     parser.add_argument("--output", type=Path, required=True)
     given = parser.parse_args()
-    readers = {"replay": replay, "measure": measure}  # of what `steps` wrote
-    given.output.mkdir(parents=True, exist_ok=given.what in readers)
-    if given.what in readers:
-        readers[given.what](given.run, given.output)
+    given.output.mkdir(parents=True, exist_ok=given.what == "measure")  # which reads what `steps` wrote there
+    if given.what == "measure":
+        measure(given.run, given.output)
         return
     with opened_run(given.run, "0", Hosts()) as run:
-        {"update": update, "steps": steps}[given.what](run, given.peers, given.output)
+        {"update": update, "replay": replay, "steps": steps}[given.what](run, given.peers, given.output)
 
 
 if __name__ == "__main__":

@@ -104,7 +104,7 @@ def undefined(*sides: Mapping[str, Any]) -> int:
 
 def percents(shares: Iterable[float], sign: str = "") -> list[str]:
     """Returns shares as percentages with one decimal; `sign` "+" writes that of positive ones, too."""
-    return [f"{100 * share:{sign}.1f}" for share in shares]
+    return [f"{round(100 * share, 9) + 0.0:{sign}.1f}" for share in shares]  # no -0.0 or 0.05 by a CPU's order of sums
 
 
 def with_bounds(interval: Sequence[float] | None, sign: str = "") -> str:

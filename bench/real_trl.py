@@ -52,7 +52,7 @@ from codea1.values.verdict import Verdict
 MARK = "real_trl "  # before what the peer says
 SAMPLES = 4  # of each question of validation
 REPLAYED, SMALL = 12, {"questions_per_step": 2, "tokens": 128}
-PARITY = 1e-4  # of the norm of a tensor's gradients
+PARITY, APART = 1e-4, 0.05  # of the norm of a tensor's gradients; of how far TRL moved, in float32
 
 
 def train(run: OpenedRun, peers: str, output: Path, steps: int = 0, **changes: Any) -> Iterator[dict[str, Any]]:
@@ -85,6 +85,8 @@ def train(run: OpenedRun, peers: str, output: Path, steps: int = 0, **changes: A
     same = ("weight_decay", "max_grad_norm", "temperature", "clip_low", "clip_high", "dual_clip")
     setup |= {name: getattr(own, name) for name in same}
     setup |= {"steps": steps, "iterations": 1} | changes
+    if not order or len(order) < steps * setup["questions_per_step"]:  # TRL would ask the same ones again
+        raise SystemExit(f"{run.folder.samples}: {len(order)} questions, too few for {steps} steps of TRL")
     command = [peers, str(Path(__file__).with_name("real_trl_peer.py"))]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     process = subprocess.Popen(command, env=os.environ | {"PYTHONPATH": ""}, **pipes)
@@ -164,6 +166,8 @@ def replay(run: OpenedRun, peers: str, output: Path) -> None:
         pairs = {"moved": (ours, start), "TRL": (theirs, start), "apart": (ours, theirs)}
         norms = {name: float(optax.global_norm(jax.tree.map(jnp.subtract, *pair))) for name, pair in pairs.items()}
         print(json.dumps({"step": step, "grad_norm": learned["grad_norm"], **norms}), flush=True)
+    if not norms["apart"] <= APART * norms["TRL"]:
+        raise SystemExit(f"more than {APART:g} of their way apart")
 
 
 def accumulated(player: Player, adapters: Any, samples: list[TrainSample]) -> tuple[Any, list[tuple]]:

@@ -14,7 +14,7 @@ from codea1.lab.study.results import Result
 from codea1.lab.study.tables import Table, seeds_of, sizes
 
 _COLORS = (CODE, TEST, BOOK, TEST_2, CODE_2, "#c9a227", "#7a7a7a")
-_COLUMNS = 4  # panels side by side
+_COLUMNS = 2  # panels side by side: more would be too small to read on a page
 _NO_SHARES = ("reward", "response_tokens", "size", "added", "removed")  # how metrics end that are none
 
 
@@ -99,7 +99,7 @@ def _draw_bars(axes: Axes, cells: Sequence[tuple[float, Sequence[float]]], **loo
 def _canvas(panels: int, title: str) -> Figure:
     """Returns a figure with empty panels."""
     lines = -(-panels // _COLUMNS)
-    figure = Figure(figsize=(4.1 * min(_COLUMNS, max(panels, 2)), 3.0 * lines + 0.9), dpi=110)
+    figure = Figure(figsize=(4.1 * min(_COLUMNS, max(panels, 2)), 2.6 * lines + 0.9), dpi=110)
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     figure.suptitle(title, fontsize=13, x=0.01, ha="left")
     for place in range(1, panels + 1):
@@ -113,4 +113,4 @@ def _legend(figure: Figure) -> None:
     for axes in figure.axes:
         handles |= {label: handle for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     if handles:
-        figure.legend([*handles.values()], [*handles], loc="outside lower left", ncols=6, frameon=False, fontsize=9)
+        figure.legend(handles.values(), handles, loc="outside lower left", ncols=_COLUMNS, frameon=False, fontsize=9)

@@ -252,8 +252,7 @@ import os, sys, jax.numpy as jnp
 from codea1.runs.checkpoints import Checkpoints
 checkpoints = Checkpoints(sys.argv[1], 2, 1)
 checkpoints.continue_from(checkpoints.latest()[0], lambda path: path.rename(f"{sys.argv[1]}.{path.name}.{os.getpid()}"))
-first = (checkpoints.steps() or [0])[-1] + 1
-for step in range(first, 10_000):
+for step in range((checkpoints.steps() or [0])[-1] + 1, 10_000):
     checkpoints.save(step, {"x": jnp.full((64, 64), step), "y": {"z": jnp.full(1000, step)}}, {"step": step}, step % 5)
     checkpoints.wait()
     print(step, flush=True)

@@ -97,7 +97,7 @@ class Section:
             for part in path:
                 inner = inner[part]
             inner[field] = value
-        return read(self, values)
+        return read(type(self)(), values)  # by the lengths that its tuples may have, not by those that they have
 
 
 Fields = Mapping[str, Any]  # defaults by dotted name

@@ -99,11 +99,11 @@ def _draw_bars(axes: Axes, cells: Sequence[tuple[float, Sequence[float]]], **loo
 def _canvas(panels: int, title: str) -> Figure:
     """Returns a figure with empty panels."""
     lines = -(-panels // _COLUMNS)
-    figure = Figure(figsize=(4.1 * min(_COLUMNS, max(panels, 2)), 2.6 * lines + 0.9), dpi=110)
+    figure = Figure(figsize=(4.1 * _COLUMNS, 2.6 * lines + 0.9), dpi=110)
     figure.set_layout_engine("constrained", w_pad=0.1, h_pad=0.08)
     figure.suptitle(title, fontsize=13, x=0.01, ha="left")
     for place in range(1, panels + 1):
-        figure.add_subplot(lines, min(_COLUMNS, max(panels, 2)), place).locator_params("x", nbins=5)
+        figure.add_subplot(lines, _COLUMNS, place).locator_params("x", nbins=5)
     return figure
 
 

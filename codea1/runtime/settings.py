@@ -128,18 +128,17 @@ def read(default: S, values: Mapping[str, Any]) -> S:
 
 
 def _made(default: S, values: Mapping[str, Any], path: str) -> S:
-    made = {}
+    made: dict[str, Any] = {}
     for name, value in values.items():
         old = getattr(default, name)
-        made[name] = _made(old, value, f"{path}{name}.") if isinstance(old, Section) else _as(type(old), value)
+        if isinstance(old, Section):
+            made[name] = _made(old, value, f"{path}{name}.")
+        else:  # 1 for 1.0, and JSON has lists
+            made[name] = type(old)(value) if isinstance(old, float | tuple) else value
     try:
         return dataclasses.replace(default, **made)  # type: ignore[type-var]
     except WrongSetting as error:
         raise BadInput(f"{path}{error}") from None
-
-
-def _as(kind: type, value: Any) -> Any:
-    return kind(value) if kind in (float, tuple) else value  # 1 for 1.0, and JSON has lists
 
 
 def _is_like(value: Any, default: Any) -> bool:
